@@ -4,15 +4,14 @@ ARG VLLM=v0.12.0
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
-# Once as one layer: a change of the code alone leaves what it needs in the cache.
-COPY pyproject.toml constraints.txt README.md LICENSE ./
-COPY instrumentation instrumentation
+# A layer of its own: a change of the code alone leaves it in the cache. The hashes are those of the
+# wheels for the Python named above.
+COPY deploy/requirements.lock deploy/requirements.lock
 RUN python -m venv /opt/tailspan \
     && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
-        --constraint constraints.txt hatchling ./instrumentation \
-    && /opt/tailspan/bin/python -c "import tomllib; its = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(its['dependencies'] + its['optional-dependencies']['sign-in']))" >needed.txt \
-    && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
-        --constraint constraints.txt --requirement needed.txt
+        --require-hashes --requirement deploy/requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY instrumentation instrumentation
 COPY alerts alerts
 COPY analysis analysis
 COPY cli cli
@@ -28,7 +27,7 @@ COPY store store
 COPY telemetry telemetry
 COPY ui ui
 RUN /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps \
-        --no-build-isolation . \
+        --no-build-isolation ./instrumentation . \
     && /opt/tailspan/bin/python -m pip uninstall --yes --quiet hatchling pip
 
 FROM vllm/vllm-openai:${VLLM} AS vllm

@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest --durations=30
 SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
+# A file's tests share its servers; a vLLM takes 2 GB.
+FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile
 PIP_QUIET ?= --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -18,14 +21,14 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailspan needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make install PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[docs,test]'
+	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[all,docs,test]'
 	@touch $(STAMP)
 
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
 test: $(STAMP) ## All that pip alone can test, in minutes
-	@$(BIN)/python -m pytest -m "not real" $(SIDE_BY_SIDE) $(ARGS)
+	@$(PYTEST) -m "not real" $(SIDE_BY_SIDE) $(ARGS)
 
 test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
@@ -33,10 +36,9 @@ test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Postgre
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
 		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
 	@status=0; \
-	$(BIN)/python -m pytest -m real tests/real $(ARGS) || [ $$? -eq 5 ] || status=1; \
-	$(BIN)/python -m pytest -m real --ignore=tests/real $(SIDE_BY_SIDE) $(ARGS) \
-		|| [ $$? -eq 5 ] || status=1; \
-	exit $$status  # 5: there was none to run; a vLLM wants the machine for itself, and comes first
+	$(PYTEST) -m "real and alone" $(or $(ARGS),tests/real) || [ $$? -eq 5 ] || status=1; \
+	$(PYTEST) -m "real and not alone" $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	exit $$status  # 5: there was none to run
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -48,7 +50,8 @@ docs: $(STAMP) ## The documentation as a site, in build/docs
 	@echo "build/docs/docs/index.html"
 
 generate: $(STAMP) ## Write anew what is generated and committed
-	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md
+	@$(BIN)/python -m telemetry.attributes_page docs/attributes.md
+	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
 	@$(BIN)/tailspan dashboards build dashboards/generated

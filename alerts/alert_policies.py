@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from alerts import durations
 from alerts.burnrate import Pair, Policy
 from alerts.documents import Items, Node, Reader, Text
 from alerts.errors import DocumentError, shown
 from alerts.openslo_metadata import METADATA, name_of
 from alerts.policy import SEVERITIES, policy_for
+from telemetry import durations
 
 POLICY: Final = (
     "description",

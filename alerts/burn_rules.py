@@ -6,12 +6,13 @@ divides, so that an empty window is no NaN and 14.44 is more than 14.4. The deci
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.blindness import REASONS
-from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
+from alerts.budget_rules import BUDGET_INTERVAL, ENDS_SOON_S, budget_rules, horizon_s
 from alerts.burn_words import (
     alerting_burn,
     budget_left,
@@ -26,6 +27,7 @@ from alerts.explorer_links import group_filters, objective_link
 from alerts.indicators import Counted
 from alerts.objectives import Objective
 from alerts.rulefile import Alert, Group, Recording, literal, number
+from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """How often a severity is decided. A 3-day window does not change in 15 s."""
@@ -40,20 +42,26 @@ SHORTEST_ABSENCE_S: Final = 120
 """A restart of what is scraped takes one or two scrapes, which are a minute apart by default."""
 
 
-def burn_groups(objective: Objective, counted: Counted, explorer_url: str) -> list[Group]:
+def burn_groups(
+    objective: Objective, counted: Counted, explorer_url: str, now_s: int
+) -> list[Group]:
     """The rules of one objective, a group per severity.
 
     Args:
         objective: the promise.
         counted: how its events are counted.
         explorer_url: where the alerts' links lead.
+        now_s: the present, in unix seconds: calendar periods are written from its year on.
     """
-    rules = _Rules(objective, counted, explorer_url)
+    rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
 
 class _Rules:
-    def __init__(self, objective: Objective, counted: Counted, explorer_url: str) -> None:
+    def __init__(
+        self, objective: Objective, counted: Counted, explorer_url: str, now_s: int
+    ) -> None:
+        self._now_s = now_s
         self._objective = objective
         self._counted = counted
         self._policy = objective.policy
@@ -81,7 +89,10 @@ class _Rules:
             if severity == self._pairs[0].severity and self._objective.alert_when_no_data:
                 rules += [self._absent(), *self._blind()]
             yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
-        budget = budget_rules(self._objective, min(recorded))
+        budget: list[Recording | Alert] = []
+        budget += budget_rules(self._objective, min(recorded), self._now_s)
+        if self._objective.calendar:
+            budget.append(self._calendar_ends())
         yield Group(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
 
     def _seen(self) -> Recording:
@@ -197,6 +208,20 @@ class _Rules:
                 self._counted.when_absent,
             ],
             for_=durations.render(absent_for_s(self._objective, self._counted)),
+        )
+
+    def _calendar_ends(self) -> Alert:
+        last_s = horizon_s(self._now_s)
+        until = datetime.fromtimestamp(last_s, UTC).strftime("%Y-%m-%d")
+        return self._alert(
+            vocabulary.ALERT_CALENDAR,
+            f"vector(time()) > {last_s - ENDS_SOON_S}",
+            {"severity": "ticket"},
+            f"{self._objective.name}: the rules hold its calendar periods until {until}",
+            [
+                "After that, its remaining budget is no longer recorded. Burn alerts go on.",
+                "To do: write the rules again with `tailspan slo rules`, and load them.",
+            ],
         )
 
     def _blind(self) -> list[Alert]:

@@ -4,10 +4,11 @@ As the kubernetes-mixin splits them: a summary in one line, a description with o
 Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.burnrate import Pair
-from alerts.objectives import Goodput, Objective, RawRatio
+from alerts.objectives import Goodput, Objective
 from alerts.rulefile import label_text, literal, quoted
+from telemetry import durations
 
 
 def of_objective(objective: Objective, name: str) -> str:
@@ -56,7 +57,7 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
     alerting = asked(objective, alerting_burn(objective, pair))
-    unit = " s" if isinstance(objective.indicator, RawRatio) else ""
+    unit = "" if objective.counted_in in ("requests", "events") else f" {objective.counted_in}"
     return (
         f"{{{{ with {alerting} }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
@@ -71,7 +72,7 @@ def budget_left(objective: Objective) -> str:
     """What is left of the period's budget, and for how long."""
     left = asked(objective, vocabulary.BUDGET_LEFT)
     lasts = asked(objective, vocabulary.EXHAUSTED_IN)
-    period = durations.render(objective.period_s)
+    period = objective.period_text
     return (
         f"{{{{ with {left} }}}}"
         f"Budget: {{{{ . | first | value | humanizePercentage }}}} of {period} is left"

@@ -10,7 +10,7 @@ them are still to come. Counting is repeatable: what a crash interrupts is count
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import product
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,7 @@ from alerts.judging import Verdict
 from alerts.judging_in_flight import KNOWN, bad_at
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
-from store.columns import in_parts, request_columns
-from store.in_flight import in_flight_tables, oldest_seen_unix_ns
-from store.queries import Window
-from store.slo_counts import (
+from store.alerting.slo_counts import (
     Counted,
     SloCount,
     counted,
@@ -37,8 +34,11 @@ from store.slo_counts import (
     stepped_counts,
     summed_counts,
 )
-from store.slo_groups import placed_groups
-from store.slo_marks import STEP_S
+from store.alerting.slo_groups import placed_groups
+from store.alerting.slo_marks import STEP_S
+from store.columns.request_columns import in_parts, request_columns
+from store.queries import Window
+from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
 from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
@@ -117,14 +117,21 @@ def by_second() -> Count:
 class Tally(NamedTuple):
     """Counts over a stretch of time.
 
-    `since_s` is from when they hold: nothing earlier is known. None where nothing is. `real` is
-    the history without simulated requests: `history` itself where there are none.
+    `history` is what burns: requests, or the slices of time that an objective has instead. `real`
+    is the history without simulated requests: `history` itself where there are none. `since_s` is
+    from when they hold: nothing earlier is known. None where nothing is. `counts` are of requests.
     """
 
     history: History
     real: History
     since_s: int | None
     counts: Sequence[SloCount]
+
+    def requests(self, after_s: int) -> Counts:
+        """Return the counts of requests that ended after an instant; `after_s` as of `excluded`."""
+        after = [each for each in self.counts if each.until_unix_s > after_s]
+        bad = sum(each.bad for each in after)
+        return Counts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
         """Return how many requests that ended after an instant were left out, by reason.
@@ -157,7 +164,11 @@ def read_tally(
         count: counts what is not kept yet; None for `by_second`.
         instants: the history is asked about nothing but stretches between two of these, `from`
             and `to`: of a month the database then adds up what it kept. None for any stretch.
+            With slices of time, the database always adds up slice by slice.
     """
+    slices = goodput.slices
+    if slices:
+        from_s = slices.first_s(from_s)
     kept = counted(engine, goodput.digest)
     oldest_s = _oldest_s(engine)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
@@ -168,7 +179,9 @@ def read_tally(
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
         until_s = min(to_s, kept.until_unix_s)
-        if instants is None:
+        if slices:
+            counts = stepped_counts(engine, goodput.digest, from_s, until_s, slices.length_s)
+        elif instants is None:
             counts = read_counts(engine, goodput.digest, from_s, until_s)
         elif from_s < until_s:
             inside = {each for each in instants if from_s < each < until_s}
@@ -179,10 +192,16 @@ def read_tally(
     if fresh_from_s < to_s:
         fresh = (count or by_second())(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
         counts += _own(goodput, fresh)
-    history = _history(counts, to_s if since_s is None else since_s)
-    real = history
+
+    def history_of(some: Iterable[SloCount]) -> History:
+        buckets = _buckets(some)
+        if slices:
+            buckets = slices.judged(buckets, to_s)
+        return History(to_s if since_s is None else since_s, buckets, EVALUATION_S)
+
+    history = real = history_of(counts)
     if any(each.simulated for each in counts):
-        real = _history([each for each in counts if not each.simulated], history.since_s)
+        real = history_of(each for each in counts if not each.simulated)
     return Tally(history, real, since_s, counts)
 
 
@@ -192,17 +211,17 @@ def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
     return [each for each in counts if each.group == group] if group else counts
 
 
-def _history(counts: Iterable[SloCount], since_s: int) -> History:
-    buckets = [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
-    return History(since_s, buckets, EVALUATION_S)
+def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
+    return [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
 
 
 def step_counts(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
-) -> list[SloCount]:
+) -> list[Bucket]:
     """The counts in (from, to] by steps, what is kept added up by the database; writes nothing.
 
-    Those of an objective with groups are of all of them together.
+    Those of an objective with groups are of all of them together. With slices of time, the slices
+    that end in each step.
 
     Args:
         engine: from `open_database`.
@@ -211,6 +230,23 @@ def step_counts(
         to_s: the same; the last step may be cut by it.
         step_s: a multiple of `EVALUATION_S`.
     """
+    if goodput.slices is None:
+        return _request_steps(engine, goodput, from_s, to_s, step_s)
+    slices = goodput.slices
+    first_s = slices.first_s(from_s)
+    fine = _request_steps(engine, goodput, first_s, to_s, slices.length_s)
+    totals: dict[int, Counts] = {}
+    for each in slices.judged(fine, to_s):
+        if each.until_s > from_s:
+            until_s = from_s + -(-(each.until_s - from_s) // step_s) * step_s
+            totals[until_s] = totals.get(until_s, Counts(0, 0)) + each.counts
+    return [Bucket(*each) for each in sorted(totals.items())]
+
+
+def _request_steps(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+) -> list[Bucket]:
+    """The counts of requests by steps, as of `step_counts`."""
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
@@ -222,22 +258,25 @@ def step_counts(
     fresh_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
         fresh_s = max(from_s, min(to_s, kept.until_unix_s))
-        for each in definitions:
-            found += stepped_counts(engine, each, from_s, fresh_s, step_s)
+        for definition in definitions:
+            found += stepped_counts(engine, definition, from_s, fresh_s, step_s)
     if oldest_s is not None and max(fresh_s, oldest_s - 1) < to_s:
         fresh_s = max(fresh_s, oldest_s - 1)
         found += _own(goodput, count_requests(engine, goodput, fresh_s, to_s, step_s))
-    names = [str(verdict) for verdict in VERDICTS]
-    totals: dict[int, list[int]] = {}
-    for count in found:
-        total = totals.setdefault(count.until_unix_s, [0] * len(names))
-        totals[count.until_unix_s] = [
-            before + getattr(count, name) for before, name in zip(total, names, strict=True)
-        ]
-    return [
-        SloCount(until, **dict[str, Any](zip(names, total, strict=True)))
-        for until, total in sorted(totals.items())
-    ]
+    totals: dict[int, Counts] = {}
+    for each in _buckets(found):
+        totals[each.until_s] = totals.get(each.until_s, Counts(0, 0)) + each.counts
+    return [Bucket(*each) for each in sorted(totals.items())]
+
+
+def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Counts:
+    """The counts in (from, to] from the stored requests alone, whatever was kept."""
+    slices = goodput.slices
+    step_s = slices.length_s if slices else to_s - from_s
+    buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
+    if slices:
+        buckets = slices.judged(buckets, to_s)
+    return sum((each.counts for each in buckets), Counts(0, 0))
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 
 import yaml
 
-from alerts import durations
 from alerts.errors import DocumentError, shown
+from telemetry import durations
 
 MAX_CHARACTERS = 256 * 1024
 MAX_DEPTH = 32

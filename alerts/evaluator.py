@@ -9,8 +9,9 @@ Evaluating resumes after the newest incident that is not, or `LONGEST_PAUSE_S` a
 are evaluated twice have the same verdicts, and write the same incidents. An incident that only
 began in the future ends.
 
-The writer marks the steps of the requests it stores (`store.slo_marks`), so that those which come
-late (a replay, a sender that was cut off) are counted, too, whenever this process was stopped.
+The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so that
+those which come late (a replay, a sender that was cut off) are counted, too, whenever this process
+was stopped.
 Verdicts of the past stand.
 """
 
@@ -42,10 +43,10 @@ from alerts.objectives import Goodput, Objective
 from alerts.places import Places
 from alerts.status import window_edges
 from store import dialects
-from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.slo_counts import count_again
+from store.alerting.slo_marks import read_marks
 from store.queries import newest_request_unix_ns
-from store.slo_counts import count_again
-from store.slo_marks import read_marks
 
 LONGEST_PAUSE_S: Final = 6 * 3600
 """What lies further back is not evaluated any more: it would wake someone for yesterday."""
@@ -211,7 +212,9 @@ class Evaluator:
         rows = []
         if changed:
             # The whole period is read only where a burn needs a share of its budget.
-            from_s = until_s - 2 * objective.period_s
+            from_s = min(
+                min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
+            )
             history = read_tally(self._engine, goodput, from_s, until_s, count).history
             rows = [_row(each, history, objective) for each in changed]
         keep_evaluation(self._engine, objective.name, until_s, rows)

@@ -2,9 +2,9 @@
 
 Counts of the newest ten minutes are not stored yet, because late requests may still arrive.
 Counting all of them again every 15 s would be most of the work of a busy Tailspan. The marks that
-the writer adds in each transaction (`store.slo_marks`) list which steps changed, and how far back
-their requests reach. The marks are complete if one process writes the database. Counts are still
-made from the stored rows, so a repeated request counts once.
+the writer adds in each transaction (`store.alerting.slo_marks`) list which steps changed, and
+how far back their requests reach. The marks are complete if one process writes the database. Counts
+are still made from the stored rows, so a repeated request counts once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ from alerts.counting import (
     count_requests,
 )
 from alerts.objectives import Goodput
-from store.slo_counts import SloCount
-from store.slo_marks import Mark
+from store.alerting.slo_counts import SloCount
+from store.alerting.slo_marks import Mark
 
 REMEMBERED_S: Final = 2 * SETTLED_S
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from alerts.burnrate import Counts, Policy, State, Window, judge
+from alerts.periods import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,13 @@ class History:
 
     def window(self, length_s: int, at_s: int) -> Window:
         """The window of this length that ends at an instant."""
-        watched_s = max(0, at_s - self._since_s + self._step_s)
-        covered = min(Fraction(1), Fraction(watched_s, length_s))
-        return Window(self.counts(at_s - length_s, at_s), covered)
+        return self.part_of(Span(at_s - length_s, at_s), at_s)
+
+    def part_of(self, period: Span, at_s: int) -> Window:
+        """A period up to an instant; what is still to come is not covered."""
+        watched_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
+        covered = min(Fraction(1), Fraction(watched_s, period.length_s))
+        return Window(self.counts(period.start_s, at_s), covered)
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:

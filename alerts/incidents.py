@@ -106,11 +106,13 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """The share of the period's budget that a burn spent; None where nothing was counted.
 
-    Of a period that is known in part, the rest counts as good traffic at the same rate.
+    Of a period that is known in part, the rest counts as good traffic at the same rate. A burn that
+    goes on from one calendar period into the next spends the budgets of both; this is the later's.
     """
     until_s = incident.last_s
-    period = history.window(objective.period_s, until_s)
+    span = objective.period_at(until_s)
+    period = history.part_of(span, until_s)
     if not period.counts.events:
         return None
-    bad = history.counts(incident.began_s, until_s).bad
+    bad = history.counts(max(incident.began_s, span.start_s), until_s).bad
     return Fraction(bad, period.counts.events) / objective.budget * period.covered

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, LOOKED_AT_S, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
@@ -17,6 +17,7 @@ from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
 from alerts.query_indicators import Queries, Seconds, summed
 from alerts.rulefile import quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
+from telemetry import durations
 
 
 class Counted(Protocol):

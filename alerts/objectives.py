@@ -2,7 +2,8 @@
 
 `Indicator` says how good events are told from all: by judging requests one by one
 (`Goodput`), by what two Prometheus queries count (`QueryRatio`), or by a ratio that one Prometheus
-query yields (`RawRatio`), of which each second is an event.
+query yields (`RawRatio`), of which each second is an event. With `slices`, each slice of time is
+one event instead.
 """
 
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Final
 
-from alerts import durations, groups
+from alerts import groups
 from alerts.burnrate import Policy
 from alerts.expression import Comparison, Expression, comparisons, render
 from alerts.groups import Group
+from alerts.periods import Calendar, Span
+from alerts.slices import Slices
+from telemetry import durations
 
 JUDGED: Final = 2
 """Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
@@ -30,6 +34,7 @@ class Goodput:
         by: fields whose values make groups with a budget each.
         reserved: groups that always have a place (`alerts.places`).
         part: which of these groups this is; None for the requests of all.
+        slices: each slice of time is one event; None if each request is.
     """
 
     where: Expression | None
@@ -37,10 +42,11 @@ class Goodput:
     by: tuple[str, ...] = ()
     reserved: tuple[Group, ...] = ()
     part: "Part | None" = None
+    slices: Slices | None = None
 
     @property
     def definition(self) -> str:
-        """What is counted, as text: equal where and only where the counts would be."""
+        """What is counted, as text: equal where and only where the counts of requests would be."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
 
@@ -111,6 +117,7 @@ class QueryRatio:
     part_is_bad: bool
     by: tuple[str, ...] = ()
     """Labels whose values make groups with a budget each."""
+    slices: Slices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class RawRatio:
 
     query: Query
     is_bad: bool
+    slices: Slices | None = None
 
 
 Indicator = Goodput | QueryRatio | RawRatio
@@ -129,6 +137,8 @@ class Objective:
     """A promise.
 
     Args:
+        period_s: the length of the period; of a calendar period the nominal one.
+        calendar: its calendar; None if it rolls.
         policy: which burns alert.
         labels: of every alert, beside Tailspan's own.
         annotations: of every alert, beside Tailspan's own.
@@ -145,6 +155,7 @@ class Objective:
     target: Fraction
     target_written: str
     period_s: int
+    calendar: Calendar | None = None
     policy: Policy
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
@@ -186,6 +197,30 @@ class Objective:
         return 1 - self.target
 
     @property
+    def period_text(self) -> str:
+        """The period for people: `30d`, `a calendar month (UTC)`."""
+        return self.calendar.text if self.calendar else durations.render(self.period_s)
+
+    def period_at(self, at_s: int) -> Span:
+        """The period as of an instant: that which ends then, or the calendar's that holds it."""
+        if self.calendar:
+            return self.calendar.at(at_s)
+        return Span(at_s - self.period_s, at_s)
+
+    @property
+    def counted_in(self) -> str:
+        """What an event is, in the plural."""
+        if self.indicator.slices:
+            return f"slices of {self.indicator.slices.length}"
+        match self.indicator:
+            case Goodput():
+                return "requests"
+            case QueryRatio():
+                return "events"
+            case RawRatio():
+                return "s"
+
+    @property
     def promise(self) -> str:
         """What is promised, in a sentence."""
         what = "good time" if isinstance(self.indicator, RawRatio) else "good events"
@@ -194,9 +229,11 @@ class Objective:
             what = f"requests with {render(whole.good)}"
             if whole.where is not None:
                 what += f" (where {render(whole.where)})"
+        if slices := self.indicator.slices:
+            what = f"slices of {slices.length} with {slices.target_written} {what} each"
         if self.by:
             what += f" for each {', '.join(self.by)}"
-        return f"Promised: {self.target_written} {what} over {durations.render(self.period_s)}."
+        return f"Promised: {self.target_written} {what} over {self.period_text}."
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:

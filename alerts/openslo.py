@@ -1,21 +1,18 @@
 """OpenSLO v1, read strictly: an error names file, line, key, the value given, those allowed.
 
 Every document is read, whether something refers to it or not. What would change an objective if
-it were ignored is refused (calendar windows, time slices, thresholds outside the expression).
+it were ignored is refused (thresholds outside the expression, composite weights).
 Who is notified is configured elsewhere: notification targets are checked and noted.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from alerts import durations, unlikely
+from alerts import unlikely
 from alerts.alert_policies import (
     CONDITION,
     POLICY,
@@ -28,9 +25,18 @@ from alerts.alert_policies import (
 )
 from alerts.documents import Items, Node, Reader, read_documents
 from alerts.errors import AlertsError, DocumentError, shown
-from alerts.objectives import Objective, RawRatio
+from alerts.objectives import Objective, QueryRatio, RawRatio
 from alerts.openslo_indicator import SLI, read_indicator, sli_spec
 from alerts.openslo_metadata import METADATA, annotations_of, labels_of, name_of
+from alerts.openslo_time import (
+    METHODS,
+    SLICE,
+    SLICED,
+    over_slices,
+    read_period,
+    read_share,
+    read_slices,
+)
 
 VERSION: Final = "openslo/v1"
 OBJECTIVES: Final = Path(__file__).parent / "objectives"
@@ -45,9 +51,6 @@ KINDS: Final = (
     "AlertCondition",
     "AlertNotificationTarget",
 )
-SHORTEST_PERIOD_S: Final = 7 * durations.UNITS_S["d"]
-LONGEST_PERIOD_S: Final = 366 * durations.UNITS_S["d"]
-
 _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
@@ -236,18 +239,8 @@ _SLO: Final = (
     "objectives",
     "alertPolicies",
 )
-_OBJECTIVE: Final = (
-    "displayName",
-    "target",
-    "targetPercent",
-    "op",
-    "value",
-    "timeSliceTarget",
-    "timeSliceWindow",
-    "indicator",
-    "indicatorRef",
-    "compositeWeight",
-)
+_REFUSED: Final = ("value", "indicator", "indicatorRef", "compositeWeight")
+_OBJECTIVE: Final = ("displayName", "target", "targetPercent", "op", *SLICE, *_REFUSED)
 
 
 def _slo(
@@ -259,14 +252,8 @@ def _slo(
     spec = whole.inner("spec", _SLO)
     name = name_of(metadata)
     indicator = read_indicator(sli_spec(spec, specs["SLI"]), sources)
-    method = spec.choice("budgetingMethod", ("Occurrences", "Timeslices", "RatioTimeslices"))
-    if method != "Occurrences":
-        raise spec.error(
-            "budgetingMethod",
-            f"{method} is not supported: Prometheus would cut other slices than Tailspan does, and"
-            " the two would tell of other burns; allowed: Occurrences",
-        )
-    period_s = _period_s(spec)
+    sliced = spec.choice("budgetingMethod", METHODS) == SLICED
+    period_s, calendar = read_period(spec)
     labels = labels_of(metadata)
     for label in () if isinstance(indicator, RawRatio) else indicator.by:
         if label in dict(labels):
@@ -279,14 +266,25 @@ def _slo(
         raise spec.error("objectives", "is empty: at least one target is needed")
     made = []
     for each in objectives:
-        for key in _OBJECTIVE[3:]:
+        for key in _REFUSED:
             if key in each:
                 raise each.error(
                     key,
                     "is not supported: a tailspan objective has its threshold in its expression,"
                     " and its indicator in the SLO",
                 )
-        target, written = _target(each)
+        if "op" in each:
+            each.choice("op", ("gt", "gte"))  # of a ratio: more than the target is good
+        target, written = read_share(each, "target", "targetPercent")
+        slices = read_slices(each, sliced)
+        policy = resolved(policies, each, period_s, target)
+        if slices:
+            if isinstance(indicator, QueryRatio) and indicator.by:
+                raise each.error(
+                    "timeSliceWindow",
+                    "slices of a Prometheus query's groups are not supported; allowed: no by",
+                )
+            policy = over_slices(policy, slices, each)
         made.append(
             Objective(
                 # By its target, not its place: an objective that is inserted renames no other.
@@ -294,11 +292,12 @@ def _slo(
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),
                 description=spec.text("description", " ").strip(),
-                indicator=indicator,
+                indicator=replace(indicator, slices=slices),
                 target=target,
                 target_written=written,
                 period_s=period_s,
-                policy=resolved(policies, each, period_s, target),
+                calendar=calendar,
+                policy=policy,
                 labels=labels,
                 annotations=annotations_of(metadata),
                 alert_when_no_data=all(policy.when_no_data for policy in policies),
@@ -312,42 +311,3 @@ def _slo(
 def _suffix(target_written: str) -> str:
     """A target as a part of a name: 99.9 % is 99-9."""
     return target_written.removesuffix(" %").replace(".", "-")
-
-
-def _period_s(spec: Reader) -> int:
-    windows = spec.each("timeWindow", ("duration", "isRolling", "calendar"))
-    if len(windows) != 1:
-        raise spec.error("timeWindow", f"{len(windows)} windows; allowed: exactly one")
-    window = windows[0]
-    if "calendar" in window or not window.flag("isRolling", False):
-        raise window.error(
-            "isRolling",
-            "calendar periods are not supported: a month has 28 to 31 days, and a burn that is too"
-            " fast in one would be none in another; allowed: isRolling: true",
-        )
-    period_s = window.duration_s("duration")
-    if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
-        raise window.error(
-            "duration", f"{shown(window.text('duration'))}; allowed: 7d to 366d, for instance 30d"
-        )
-    return period_s
-
-
-def _target(objective: Reader) -> tuple[Fraction, str]:
-    """The target exactly as written, and as people read it."""
-    if ("target" in objective) == ("targetPercent" in objective):
-        raise objective.error("target", "give target or targetPercent: one of them, not both")
-    key = "target" if "target" in objective else "targetPercent"
-    text, most = objective.text(key), 1 if key == "target" else 100
-    problem = f"{shown(text)}; allowed: a decimal number above 0 and below {most}, as 99 % is"
-    example = "0.99" if most == 1 else "99"
-    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", text, re.ASCII):
-        raise objective.error(key, f"{problem} {example}")
-    try:
-        value = Decimal(text)
-    except InvalidOperation as error:
-        raise objective.error(key, f"{problem} {example}") from error
-    if not 0 < value < most:
-        raise objective.error(key, f"{problem} {example}")
-    percent = (value * (100 // most)).normalize()
-    return Fraction(value) / most, f"{percent:f} %"

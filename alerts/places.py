@@ -22,11 +22,11 @@ from alerts.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_stretch
 from alerts.groups import PLACES, Group
 from alerts.judging_tables import NOT_SELECTED, columns_of, judge_table
 from alerts.objectives import Goodput, Objective
-from store.columns import in_parts, request_columns
-from store.incidents import read_incidents
+from store.alerting.incidents import read_incidents
+from store.alerting.slo_counts import Counted
+from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
+from store.columns.request_columns import in_parts, request_columns
 from store.queries import Window, newest_request_unix_ns
-from store.slo_counts import Counted
-from store.slo_groups import active_hours, merge_group, place_groups, placed_groups
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from alerts import durations
 from alerts.burnrate import Pair, Policy
 from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
+from telemetry import durations
 
 POLICIES: Final = Path(__file__).parent / "policies"
 

@@ -8,10 +8,11 @@ The others together are the group `other`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.groups import OTHER, PLACES
 from alerts.objectives import Query, QueryRatio, RawRatio
 from alerts.rulefile import literal, quoted
+from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from alerts.burnrate import Counts, Pair, State, budget_left, burn, exhaustion_s, judge
 from alerts.history import History
 from alerts.objectives import Objective
+from alerts.periods import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,13 @@ class Status:
         objective: whose.
         at_s: the instant, in unix seconds.
         since_s: from when the counts hold; None where there are none.
+        span: the period, from its start to its end.
         period: the counts of the period, as far as they are known.
         covered: the share of the period that they cover.
         budget_left: of the period's budget; below 0 where it is overspent.
         burns: by window in seconds.
-        exhausted_in_s: how long the budget lasts at the pace of the shortest page's long window.
+        exhausted_in_s: how long the budget lasts at the pace of the shortest page's long window;
+            None also where it lasts until a calendar period ends.
         states: what each pair says.
         excluded: what was left out of the counts, by why.
     """
@@ -29,6 +32,7 @@ class Status:
     objective: Objective
     at_s: int
     since_s: int | None
+    span: Span
     period: Counts
     covered: Fraction
     budget_left: Fraction | None
@@ -48,11 +52,39 @@ class Status:
         firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
         return firing[0] if firing else None
 
+    @property
+    def lasts_the_period(self) -> bool:
+        """Whether the budget is not spent before the period is over, at the present pace."""
+        if self.budget_left is None or self.budget_left <= 0:
+            return False
+        if self.objective.calendar:
+            return self.exhausted_in_s is None
+        return self.exhausted_in_s is None or self.exhausted_in_s >= self.span.length_s
+
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
     """When each window that ends at an instant begins, the period's not among them."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
+
+
+def status_edges(objective: Objective, at_s: int) -> set[int]:
+    """When each window that a status at an instant needs begins: the period and those of alerts."""
+    return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
+
+
+def exhausted_in_s(
+    objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
+) -> Fraction | None:
+    """How long the budget lasts at this pace; None if nothing burns, or if a calendar period ends
+    sooner and brings a new budget."""
+    if left is None or burning is None:
+        return None
+    span = objective.period_at(at_s)
+    lasts_s = exhaustion_s(left, burning, span.length_s)
+    if objective.calendar and lasts_s is not None and lasts_s >= span.end_s - at_s:
+        return None
+    return lasts_s
 
 
 def status_at(
@@ -75,18 +107,20 @@ def status_at(
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}
     burns = {length: burn(windows[length].counts, objective.budget) for length in lengths}
-    period = history.window(objective.period_s, at_s)
+    span = objective.period_at(at_s)
+    period = history.part_of(span, at_s)
     left = _left(period.counts, period.covered, objective.budget)
     now = burns[pairs[0].long_s]
     return Status(
         objective,
         at_s,
         since_s,
+        span,
         period.counts,
         period.covered,
         left,
         burns,
-        None if left is None or now is None else exhaustion_s(left, now, objective.period_s),
+        exhausted_in_s(objective, left, now, at_s),
         judge(windows, objective.policy, objective.budget),
         excluded,
     )

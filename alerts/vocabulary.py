@@ -23,14 +23,22 @@ PLACED: Final = "slo:tailspan_group_places:increase6h"
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
 """The share of the whole period's budget that is left; below 0 where it is overspent."""
+PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
+PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
+"""Of a calendar period, as a value."""
+PERIOD: Final = "slo:tailspan_period:info"
+PERIOD_LABEL: Final = "period"
+"""The start of a calendar period as a label: what is recorded in a period bears it."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""How long the budget that is left lasts at the present burn; absent while nothing burns."""
+"""How long the budget that is left lasts at the present burn; absent while nothing burns, and if a
+calendar period ends sooner."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
 ALERT_HUNG: Final = "TailspanEngineHung"
 ALERT_BLIND: Final = "TailspanObjectiveBlind"
 ALERT_ABSENT: Final = "TailspanObjectiveAbsent"
+ALERT_CALENDAR: Final = "TailspanCalendarEnds"
 
 
 def events(window: str) -> str:
@@ -41,6 +49,11 @@ def events(window: str) -> str:
 def bad_events(window: str) -> str:
     """The bad ones."""
     return f"slo:tailspan_bad_events:increase{window}"
+
+
+def in_period(name: str) -> str:
+    """A recorded series, with the calendar period of each sample as a label."""
+    return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
 def coverage(window: str) -> str:

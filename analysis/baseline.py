@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnosis.question import Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 
 _NS = 10**9
 

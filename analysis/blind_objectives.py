@@ -36,7 +36,7 @@ def blind_reason(
     if not objective.alert_when_no_data:
         return None
     from_s = at_s - LOOKED_AT_S
-    counts = sum((each.history.counts(from_s, at_s) for each in tallies), Counts(0, 0))
+    counts = sum((each.requests(from_s) for each in tallies), Counts(0, 0))
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))

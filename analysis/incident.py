@@ -14,12 +14,12 @@ from alerts.explorer_links import FILTERS
 from alerts.expression import Comparison, conjuncts
 from alerts.objectives import Goodput, Objective
 from analysis.baseline import usual_baseline
-from analysis.explaining import explained, known_incidents
+from analysis.cause_sentences import first_cause_sentence
+from analysis.explain import explain_question, known_incidents
 from analysis.thresholds import metrics_of
-from analysis.words import first_cause
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
 """At least so much of the time until now is explained: an incident is young when it alerts."""
@@ -47,7 +47,7 @@ class IncidentQuestions:
 
 
 @dataclass(frozen=True, slots=True)
-class OneVerdict:
+class IncidentVerdict:
     """The explanation that speaks for the incident, and those of the other latencies."""
 
     first: Explanation
@@ -56,7 +56,7 @@ class OneVerdict:
     @property
     def sentence(self) -> str | None:
         """The first cause in a sentence; None where no cause is found."""
-        return first_cause(self.first)
+        return first_cause_sentence(self.first)
 
 
 def questions_of(
@@ -86,7 +86,7 @@ def questions_of(
     )
 
 
-def split_name(named: str) -> tuple[str, str | None]:
+def split_incident_name(named: str) -> tuple[str, str | None]:
     """Return the SLO and the instant of `SLO@TIME`; None for the instant of `SLO`."""
     # The name of a group (chat{tenant="a@b"}) may hold an @.
     group, brace, rest = named.rpartition("}")
@@ -128,30 +128,36 @@ def incident_verdict(
     objective: Objective,
     incident: IncidentRow,
     at_s: int,
-    explain: Explain = explained,
-) -> OneVerdict | None:
+    explain: Explain = explain_question,
+) -> IncidentVerdict | None:
     """Explain an incident; None where its objective is about no latency."""
     asked = read_questions(engine, objective, incident, at_s)
-    told = [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
-    return one_verdict(told)
+    return leading_verdict(
+        [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
+    )
 
 
-def one_verdict(told: Sequence[Explanation]) -> OneVerdict | None:
+def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
     """Of several latencies of one stretch, the one that speaks for all; None of none."""
-    if not told:
+    if not explanations:
         return None
-    first = max(told, key=lambda each: (bool(each.causes), _hurt(each), growth(each)))
-    return OneVerdict(first, tuple(each for each in told if each is not first))
+    first = max(
+        explanations, key=lambda each: (bool(each.causes), _attainment_loss(each), growth(each))
+    )
+    return IncidentVerdict(first, tuple(each for each in explanations if each is not first))
 
 
-def growth(told: Explanation) -> float:
+def growth(explanation: Explanation) -> float:
     """How many times as long as before."""
-    return (told.now_s or 0.0) / max(told.baseline_s or 0.0, 1e-6)
+    return (explanation.now_s or 0.0) / max(explanation.baseline_s or 0.0, 1e-6)
 
 
-def _hurt(told: Explanation) -> float:
+def _attainment_loss(explanation: Explanation) -> float:
     """By how much the share of requests rose that broke a threshold of this latency."""
-    return max((each.baseline_kept - each.kept for each in told.attained), default=0.0)
+    return max(
+        (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
+        default=0.0,
+    )
 
 
 def _equals(goodput: Goodput) -> dict[str, str | None]:

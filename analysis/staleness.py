@@ -15,7 +15,7 @@ STALE_S: Final = 6 * EXPORT_S
 _NS: Final = 10**9
 
 
-def silent_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> float | None:
+def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> float | None:
     """For how long no data has come; None where it does come, none ever came, or where a range
     is looked at that ended before now.
 

@@ -21,9 +21,9 @@ from alerts.expression import (
     conjuncts,
 )
 from alerts.objectives import Goodput, Objective
-from diagnosis.attainment import Threshold
+from diagnosis.inputs.requests import LABELS, BoolArray, Requests
+from diagnosis.latency.attainment import Threshold
 from diagnosis.question import Metric
-from diagnosis.requests import LABELS, BoolArray, Requests
 
 _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
 """What a `where` may speak of here."""

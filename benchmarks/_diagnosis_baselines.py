@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.parts import latency_s
+from diagnosis.inputs.requests import FloatArray, IntArray, Requests
+from diagnosis.inputs.servers import Samples, Servers
+from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import FloatArray, IntArray, Requests
-from diagnosis.servers import Samples, Servers
 
 _PHASES: Final = {
     "frontend_s": "frontend_cpu",

@@ -19,10 +19,10 @@ from collections.abc import Callable
 import grpc
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.otlp import encode
-from tailspan_vllm.parts import Parts
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.encoder import encode
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.record import RequestRecord
 
 SPANS, BATCHES, SENDERS = 512, 32, 16
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

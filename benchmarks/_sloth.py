@@ -13,8 +13,8 @@ from typing import Final
 
 import yaml
 
-from alerts import durations
 from alerts.policy import built_in
+from telemetry import durations
 
 ALERT: Final = "SlothPage"
 PERIODS_D: Final = (7, 28, 30)

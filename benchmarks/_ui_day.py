@@ -16,12 +16,12 @@ import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the li
 from alerts.counting import keep_tally  # noqa: E402
 from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
+from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.reaching import writing  # noqa: E402
-from store.rollup_marks import REQUESTED, begin, mark_minutes  # noqa: E402
-from store.rows import sample_values  # noqa: E402
+from store.rollups.building import settle  # noqa: E402
+from store.rollups.marks import REQUESTED, begin, mark_minutes  # noqa: E402
+from store.row_values import sample_values  # noqa: E402
 from store.schema import REQUESTS, SAMPLES  # noqa: E402
-from store.settling import settle  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402

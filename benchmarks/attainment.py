@@ -31,16 +31,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from diagnosis.arrow import requests_of, servers_of
-from diagnosis.attainment import Threshold
 from diagnosis.explain import explain
-from diagnosis.parts import latency_s
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import BoolArray, Requests
+from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import BoolArray, Requests
 from simulator import capacity, dataset
 from simulator.engine_config import EngineConfig
 from simulator.fleet_config import FleetConfig
-from simulator.lengths import ANSWERS, PROMPTS
+from simulator.token_lengths import ANSWERS, PROMPTS
 from simulator.trace import TraceRow, read_trace
 from simulator.workload import Workload
 

@@ -26,11 +26,11 @@ import query  # type: ignore[import-not-found]  # noqa: E402  # found by the lin
 
 from cost.bill import bill  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
-from store.accounts import accounts  # noqa: E402
+from store.billing.accounts import accounts  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
-from store.rollup_marks import begin  # noqa: E402
-from store.settling import settle  # noqa: E402
+from store.rollups.building import settle  # noqa: E402
+from store.rollups.marks import begin  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.gpus import GpuSample  # noqa: E402

@@ -24,8 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._diagnosis_baselines import alerted, by_phase, by_score, tail_s
-from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
-from benchmarks._diagnosis_everyone import (
+from benchmarks._diagnosis_by_group import (
     OTHER,
     QUIET,
     SAME,
@@ -33,13 +32,14 @@ from benchmarks._diagnosis_everyone import (
     asked_by_everyone,
     compared,
 )
-from benchmarks._diagnosis_everyone import table as everyone_table
+from benchmarks._diagnosis_by_group import table as everyone_table
+from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question
-from diagnosis.requests import Requests
 from simulator import dataset
 from simulator.fault import CAUSES
 from simulator.faults import INJECTIONS, world_of

@@ -20,23 +20,24 @@ from typing import NamedTuple
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.otlp.engine_metrics import metrics_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
 import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
-from collector.ages import Ages  # noqa: E402
-from collector.clocks import Clocks  # noqa: E402
 from collector.counters import Counters  # noqa: E402
-from collector.gpus.telling import message as gpu_message  # noqa: E402
+from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
-from collector.limits import Limits  # noqa: E402
-from collector.normalise.points import FIELDS  # noqa: E402
-from collector.reading import ReadingHere  # noqa: E402
+from collector.limits.sender_limits import Limits  # noqa: E402
+from collector.normalise.engine_points import FIELDS  # noqa: E402
+from collector.otlp.message_reader import LocalReader  # noqa: E402
+from collector.rows.age_limit import AgeLimit  # noqa: E402
+from collector.rows.sender_clocks import SenderClocks  # noqa: E402
 from collector.signals import METRICS, TRACES, Signal  # noqa: E402
-from exporters.labels import COMBINED_LIMIT, LIMIT  # noqa: E402
 from exporters.prometheus import PrometheusExporter  # noqa: E402
+from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.retention import KEEP_ROWS_NS  # noqa: E402
 from store.writer import Writer  # noqa: E402
@@ -90,7 +91,7 @@ def engines(number: int) -> list[bytes]:
         state.totals = dict.fromkeys(totals, 1_000 + second)
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
         at_unix_ns = now_ns - (number - second) * 10**6
-        exported = metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource)
+        exported = metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource)
         found.append(encode_metrics(exported).SerializeToString())
     return found
 
@@ -136,9 +137,9 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
                 counters,
                 time.time_ns,
                 Limits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
-                ReadingHere(),
+                LocalReader(),
                 gpu_listeners=[exporter],
-                steps=[Clocks(), Ages(KEEP_ROWS_NS)],
+                steps=[SenderClocks(), AgeLimit(KEEP_ROWS_NS)],
             )
             began = time.process_time()
             for first in range(0, len(messages), SENDERS):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found by the line above
-from collector.gpus.reading import Absence, ReaderError, Told, Why
+from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
@@ -124,7 +124,7 @@ def why_not() -> str | None:
     return None
 
 
-def _unable(gpu: Told) -> Absence | None:
+def _unable(gpu: GpuReading) -> Absence | None:
     """Why a GPU will not tell; None where it does, or will at the second look."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is Why.FIRST_LOOK else why
@@ -221,7 +221,7 @@ def _uuid(torch: Any) -> str:
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
-def _ours(gpus: Sequence[Told], uuid: str) -> Told:
+def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
     """PyTorch's first GPU among the driver's."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 

@@ -29,16 +29,16 @@ from sqlalchemy import Engine
 from rig.load import Call, send  # found by the line above
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
+from roofline.errors import UnknownShapeError
 from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
-from roofline.reading import read_shape
-from roofline.unknown import UnknownShapeError
+from roofline.shape_from_config import read_shape
 from roofline.windows import Window as Account
 from roofline.windows import windows_of
 from roofline.wording import findings
 from store.database import open_database
 from store.queries import Window, gpu_table, request_table, sample_table
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
 
 NS = 10**9
 WARM_UP_S = 5.0

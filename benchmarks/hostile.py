@@ -31,9 +31,9 @@ from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-fou
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.limits import MIB, Limits
-from collector.normalise.envelope import MAX_PARTS
-from collector.otlp_json import MAX_VALUES
+from collector.limits.sender_limits import MIB, Limits
+from collector.normalise.otlp_envelope import MAX_PARTS
+from collector.otlp.json_mapping import MAX_VALUES
 
 TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)

@@ -30,7 +30,10 @@ ROOT = Path(__file__).parent.parent
 SENDER = Path(__file__).with_name("_ingest_sender.py")
 START_S = 120.0
 PHOENIX = "arize-phoenix"
-DOES = {"collector.reading": "reads spans", "store.column_reading": "reads columns"}
+DOES = {
+    "collector.otlp.message_reader": "reads spans",
+    "store.columns.adbc_process": "reads columns",
+}
 """What a child of `tailspan up` does, by its module."""
 
 

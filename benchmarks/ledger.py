@@ -53,8 +53,8 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
     """Microseconds of ledger work per engine step, in the quietest stretch."""
-    from tailspan_vllm.enginecore import EngineObserver
-    from tailspan_vllm.link import EngineEnd
+    from tailspan_vllm.engine_core.link import EngineEnd
+    from tailspan_vllm.engine_core.observer import EngineObserver
 
     name = f"benchmark-{os.getpid()}-{batch}-{waiting}-{held}"
     observer = EngineObserver(EngineEnd(name, "engine-0"), 0)

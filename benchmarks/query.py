@@ -29,19 +29,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
 from store import dialects  # noqa: E402
-from store.buckets import nearest_ranks  # noqa: E402
-from store.columns import IDS, request_columns, slow_because  # noqa: E402
+from store.columns.request_columns import IDS, request_columns, slow_because  # noqa: E402
+from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.label_sets import LabelSets  # noqa: E402
 from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
-from store.reaching import writing  # noqa: E402
-from store.rollup_marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
-from store.rollup_queries import rollups  # noqa: E402
-from store.rollup_storage import keep, keep_label_sets  # noqa: E402
-from store.rollup_tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
-from store.rollups import buckets_of  # noqa: E402
+from store.rollups.buckets import nearest_ranks  # noqa: E402
+from store.rollups.building import settle  # noqa: E402
+from store.rollups.label_sets import LabelSets  # noqa: E402
+from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
+from store.rollups.queries import rollups  # noqa: E402
+from store.rollups.request_rollups import buckets_of  # noqa: E402
+from store.rollups.storage import keep, keep_label_sets  # noqa: E402
+from store.rollups.tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
-from store.settling import settle  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, RequestTimeline  # noqa: E402
 

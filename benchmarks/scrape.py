@@ -26,17 +26,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from alerts.objectives import counted
 from alerts.openslo import load
 from collector.counters import Counters
-from exporters.bulk import Bulk
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
-from exporters.exposition import Exposition  # found by the line above
+from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.families import recent_families
-from exporters.gpu_readers import GpuReaderMetrics
-from exporters.gpu_series import GPU_GAUGES
-from exporters.labels import COMBINED_LIMIT, Labels
-from exporters.negotiation import Format
+from exporters.format.exposition import Exposition  # found by the line above
+from exporters.format.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
-from exporters.recent_latencies import RecentLatencies
-from exporters.rooflines import RooflineMetrics
+from exporters.self_metrics.gpu_readers import GpuReaderMetrics
+from exporters.totals.label_limits import COMBINED_LIMIT, Labels
+from exporters.totals.recent_latencies import RecentLatencies
+from exporters.totals.request_batch import RequestBatch
+from exporters.totals.rooflines import RooflineMetrics
 from simulator.gpu import machine
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -236,9 +236,9 @@ def timed(told: Callable[[], Any]) -> tuple[float, Any]:
     return statistics.median(took_ms), result
 
 
-def together(batch: RequestRows, now_unix_ns: int) -> Bulk:
+def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
     """Requests as the exporter counts them."""
-    return Bulk.under(batch, Labels(limit=2_000), now_unix_ns)
+    return RequestBatch.under(batch, Labels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:

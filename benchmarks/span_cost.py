@@ -92,23 +92,23 @@ def ours(requests: int) -> float:
     """Seconds of CPU for each request told of by us, from the HTTP edge on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
-    from tailspan_vllm.capture import Capture
-    from tailspan_vllm.exchange import Exchange, current
-    from tailspan_vllm.ledger import Account
-    from tailspan_vllm.messages import Settled, decode, encode_account
-    from tailspan_vllm.metrics import EngineState
-    from tailspan_vllm.otlp import encode
-    from tailspan_vllm.parts import Parts, QueueParts
-    from tailspan_vllm.queueing import Waited
+    from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
+    from tailspan_vllm.engine_core.queue_waits import Waited
+    from tailspan_vllm.engine_core.step_ledger import Account
+    from tailspan_vllm.engine_state.state import EngineState
+    from tailspan_vllm.front_end.capture import Capture
+    from tailspan_vllm.otlp.encoder import encode
+    from tailspan_vllm.otlp.request_span import span_of
+    from tailspan_vllm.request.exchange import Exchange, current
+    from tailspan_vllm.request.parts import Parts, QueueParts
+    from tailspan_vllm.request.record_builder import BuildRecord
     from tailspan_vllm.settings import settings_from
-    from tailspan_vllm.spans import span_of
-    from tailspan_vllm.telling import Tell
 
     capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
     capture.engines[0] = EngineState(
         0, 1, "m", "c0ffee", {names.WAITING: 0, names.RUNNING: 3, names.KV_USAGE: 0.1}
     )
-    ended: list[Tell] = []
+    ended: list[BuildRecord] = []
     setattr(capture.sender, "submit", ended.append)  # noqa: B010  # a method is replaced
     resource = Resource.create()
     states = [a_state() for _ in range(requests)]
@@ -129,7 +129,7 @@ def ours(requests: int) -> float:
         )
         token = current.set(exchange)
         flight = capture.flight_began(None)
-        capture.flight_left(flight, state)
+        capture.flight_removed(flight, state)
         capture.flight_ended(flight, state, "length")
         exchange.answered(answer)
         exchange.first_byte = state.stats.first_token_ts
@@ -140,7 +140,7 @@ def ours(requests: int) -> float:
         spans = []
         for tell in ended[first : first + 512]:
             record, told = tell(), decode(settled)
-            assert isinstance(told, Settled)
+            assert isinstance(told, RequestAccount)
             assert told.account.waited is not None
             record.queue_parts = told.account.waited.parts
             record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
@@ -154,10 +154,10 @@ def encoding(spans: int = 512) -> tuple[float, float]:
     """Seconds of CPU to encode one span of ours: OpenTelemetry's encoder, and ours."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
-    from tailspan_vllm.otlp import encode
-    from tailspan_vllm.parts import Parts
-    from tailspan_vllm.record import RequestRecord
-    from tailspan_vllm.spans import span_of
+    from tailspan_vllm.otlp.encoder import encode
+    from tailspan_vllm.otlp.request_span import span_of
+    from tailspan_vllm.request.parts import Parts
+    from tailspan_vllm.request.record import RequestRecord
 
     parts = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
     record = RequestRecord(

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.gpu_tables import standing
-from cli.running import say
+from cli.foreground import say
+from cli.render.gpus import standing
+from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
-from collector.gpus.telling import PATH, message
-from exporters.forwarding import Forwarder
+from exporters.forwarding.forwarder import Forwarder
 from server.gpu_setup import GpuSetup
 from server.signals import stop_on_signals
 from telemetry.gpus import GpuSample
@@ -39,7 +39,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         forwarder.offer(PATH, message(samples), False)
 
     readers = setup.readers()
-    sampler = GpuSampler(readers.all, setup.owners(hears=False), keep)
+    sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)
     forwarder.start()
     say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [

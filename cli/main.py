@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from cli.unreachable import Unreachable
+from cli.errors import Unreachable
 from store.errors import StoreError
 
 COMMANDS: Final = {
@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "config": "Show each engine's configuration, or what two differ in.",
     "gpus": "Show what each GPU does now, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
+    "settings": "Show the settings of tailspan up, and where each comes from.",
     "doctor": "Check each connection and the local GPUs, and say how to repair what fails.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
@@ -50,7 +51,7 @@ class Commands(click.Group):
         """Import a command; None where there is no such command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

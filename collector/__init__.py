@@ -1,1 +1,1 @@
-"""Gets telemetry in: receives OTLP, normalises it, hands rows to the store and to listeners."""
+"""Receives telemetry: normalises it and passes rows to the store and to listeners."""

@@ -1,17 +1,17 @@
-"""The collector on itself: what came in, what became of it, and why.
+"""The collector's own counters: what it received, and what became of it.
 
-An item is a span, a data point or a log record. Each item of an acknowledged message
-counts once, as `stored`, `skipped` or `refused`; of a message that was not acknowledged only
-the items meant for the store count, as `unstored`, for the message will come again.
+An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
+as `stored`, `skipped` or `refused`. Of a message that was not acknowledged only the items meant
+for the store count, as `unstored`, because the sender sends the message again.
 """
 
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collector.drop_reasons import Refusal, Unstored
 from collector.errors import RESULTS
 from collector.normalise.batch import Batch
-from collector.reasons import Refusal, Unstored
 from collector.signals import SIGNALS, Signal
 
 TRANSPORTS = ("grpc", "http")
@@ -19,7 +19,7 @@ TRANSPORTS = ("grpc", "http")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The counters at one instant."""
+    """The counters at an instant."""
 
     items: Mapping[tuple[str, str, str], int]
     """By (signal, result, reason); `stored` has no reason."""
@@ -34,7 +34,7 @@ class Report:
 
 
 class Counters:
-    """Counts from any thread. Every known label set is there from the start, at 0."""
+    """Counts from any thread. Every label set exists from the start, at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,12 +62,12 @@ class Counters:
         self._last_commit_unix_ns: int | None = None
 
     def message(self, transport: str, signal: Signal, result: str) -> None:
-        """A message was answered."""
+        """Count an answered message."""
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 
     def kept(self, signal: Signal, batch: Batch) -> None:
-        """A batch is about to be acknowledged."""
+        """Count the items of a batch that is about to be acknowledged."""
         with self._lock:
             self._items[signal.name, "stored", ""] += batch.accepted
             for skip, count in batch.skipped.items():
@@ -77,22 +77,22 @@ class Counters:
             self._truncated_texts += batch.truncated_texts
 
     def unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
-        """The store did not keep a batch."""
+        """Count the items of a batch that the store did not keep."""
         with self._lock:
             self._items[signal.name, "unstored", reason] += batch.accepted
 
     def committed(self, at_unix_ns: int) -> None:
-        """The store committed rows."""
+        """Set the time of the last commit."""
         with self._lock:
             self._last_commit_unix_ns = at_unix_ns
 
     def listener_failed(self) -> None:
-        """A listener raised."""
+        """Count a listener that raised."""
         with self._lock:
             self._listener_failures += 1
 
     def waiting(self, messages: int, size_bytes: int) -> None:
-        """So many more (or fewer) messages and bytes are in the house."""
+        """Change the number of unanswered messages and bytes; negative numbers reduce it."""
         with self._lock:
             self._waiting_messages += messages
             self._waiting_bytes += size_bytes
@@ -103,7 +103,7 @@ class Counters:
         return self._waiting_bytes
 
     def report(self) -> Report:
-        """All of it as of now."""
+        """Return all counters as of now."""
         with self._lock:
             return Report(
                 items=dict(self._items),

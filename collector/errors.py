@@ -1,4 +1,4 @@
-"""What a sender can be told instead of an acknowledgement, in the words of both transports.
+"""The errors that a sender receives instead of an acknowledgement, for both transports.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response";
 the codes are google.rpc.Code.
@@ -7,23 +7,23 @@ the codes are google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""A commit takes milliseconds: a second later the queue has moved or the trouble is real."""
+"""A commit takes milliseconds; if the store is still busy after a second, it has a problem."""
 
 
 class CollectorError(Exception):
-    """Anything that the collector says no to."""
+    """Any refusal of the collector."""
 
 
 class ListenError(CollectorError):
-    """The collector cannot listen where it was told to."""
+    """The collector cannot listen on the given address."""
 
 
 class SecurityError(CollectorError):
-    """Tokens or certificates cannot be had; names the file, never what is secret in it."""
+    """Tokens or certificates are not usable; names the file, never a secret in it."""
 
 
 class IntakeError(CollectorError):
-    """A message was not acknowledged. The classes below say why and whether to send again."""
+    """A message was not acknowledged. The subclass determines the reason and whether to retry."""
 
     result: ClassVar[str]
     http_status: ClassVar[int]
@@ -32,13 +32,13 @@ class IntakeError(CollectorError):
 
 
 class MalformedError(IntakeError):
-    """The body is not what it claims to be."""
+    """The body is not of the declared type."""
 
     result, http_status, rpc_code = "malformed", 400, 3
 
 
 class UnreadableError(IntakeError):
-    """Reading the body failed by a defect of ours, and would again: not to be sent again."""
+    """Reading the body failed because of a defect, and would fail again: do not retry."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -50,13 +50,13 @@ class TooLargeError(IntakeError):
 
 
 class UnsupportedError(IntakeError):
-    """A content type or encoding that is not spoken here."""
+    """A content type or encoding that is not supported."""
 
     result, http_status, rpc_code = "unsupported", 415, 3
 
 
 class BusyError(IntakeError):
-    """There is no room just now."""
+    """There is no memory for the message at the moment."""
 
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
@@ -77,7 +77,7 @@ class TooSlowError(IntakeError):
 
 
 class ThrottledError(IntakeError):
-    """The sender, or all of them together, sent too much in too short a time."""
+    """The sender, or all senders together, exceeded a rate."""
 
     result, http_status, rpc_code = "throttled", 429, 8
 
@@ -99,13 +99,13 @@ class ForbiddenError(IntakeError):
 
 
 class StoreFailedError(IntakeError):
-    """The rows were not committed; another time they may be."""
+    """The rows were not committed; a retry may succeed."""
 
     result, http_status, rpc_code, retry_after_s = "store_failed", 503, 14, RETRY_AFTER_S
 
 
 class StoreRefusedError(IntakeError):
-    """The store cannot keep these rows, now or later."""
+    """The store cannot keep these rows; a retry would fail, too."""
 
     result, http_status, rpc_code = "store_refused", 400, 3
 
@@ -131,4 +131,4 @@ RESULTS = (
         )
     ),
 )
-"""How a message can end; `failed` is a defect of ours."""
+"""The results of a message; `failed` is a defect of the collector."""

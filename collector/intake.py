@@ -1,8 +1,8 @@
-"""From a message's bytes to its acknowledgement: read, keep, tell, and only then answer.
+"""From a message's bytes to its acknowledgement: read, store, notify listeners, answer.
 
-Knows no transport. An answer means committed; anything else is an `IntakeError`, which
-says whether to send again. A sender that hangs up does not stop what it began: rows that
-reach the store are told to the listeners all the same.
+Independent of the transport. An acknowledgement means committed; any other result is an
+`IntakeError`, which determines whether to retry. If a sender hangs up, its message is still
+processed: rows that reach the store are passed to the listeners.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from collector.bodies import inflate
 from collector.counters import Counters
+from collector.drop_reasons import Unstored
 from collector.errors import (
     BusyError,
     StoppingError,
@@ -24,48 +24,48 @@ from collector.errors import (
     StoreRefusedError,
     TooSlowError,
 )
-from collector.fair_queue import FairQueue
-from collector.limits import Limits, Rates
+from collector.limits.fair_queue import FairQueue
+from collector.limits.message_memory import MessageMemory, Reservation
+from collector.limits.sender_limits import Limits, Rates
 from collector.normalise.batch import Batch
-from collector.reading import Reading
-from collector.reasons import Unstored
-from collector.rooms import Room, Rooms
+from collector.otlp.http_body import inflate
+from collector.otlp.message_reader import MessageReader
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""What is done to a message's rows, which nobody else has seen yet, before they are kept; told
-when it arrived, in unix ns."""
+"""Changes a message's rows before they are stored. Arguments: the rows, and the time of arrival in
+unix ns."""
 
 MAX_PEER_ROWS: Final = 8192
-"""Of one sender that wait for their commit while its next message is read: what 16 exporters with
-batches of 512 have under way. A transaction of so many takes about 0.3 s."""
+"""Rows of one sender that may wait for their commit while its next message is read: what 16
+exporters with batches of 512 have under way. A transaction of that size takes about 0.3 s."""
 
-DOUBT_S: Final = 10.0
-"""How long a store that failed is not counted on."""
+STORE_RETRY_S: Final = 10.0
+"""How long the store counts as unavailable after a failure."""
 
 _log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Takes messages in, on one event loop.
+    """Receives messages, on one event loop.
 
     Args:
-        sink: keeps the rows.
-        listeners: hear of the rows once they are kept.
-        counters: what became of everything.
-        clock_unix_ns: the present.
-        limits: messages and bytes held at once and taken a second; more are told to come again.
-        reading: how messages are read; closed at the end.
+        sink: stores the rows.
+        listeners: receive the rows after their commit.
+        counters: count messages and items.
+        clock_unix_ns: the current time.
+        limits: messages and bytes at once and per second; beyond them senders must retry.
+        reading: reads messages; closed at the end.
         clock: monotonic seconds.
-        forward: given each message that is kept, as it came.
-        gpu_listeners: hear of samples of GPUs once they are kept.
-        in_flight_listeners: hear of reports of requests in flight once they are kept.
-        steps: what each message's rows go through, in this order. One that fails is counted, and
-            the rows are kept as it left them.
-        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`: a sender that reads
-            the same clock is not refused for it.
+        forward: receives each stored message as it was sent.
+        gpu_listeners: receive GPU samples after their commit.
+        in_flight_listeners: receive reports of requests in flight after their commit.
+        steps: change the rows before they are stored, in this order. If a step fails, the failure
+            is counted and the rows are stored without it.
+        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`. A sender that reads
+            the same clock is not refused for being ahead.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Intake:
         counters: Counters,
         clock_unix_ns: Callable[[], int],
         limits: Limits,
-        reading: Reading,
+        reading: MessageReader,
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
@@ -96,31 +96,31 @@ class Intake:
         self._max_body_bytes = limits.max_body_bytes
         self._clock = clock
         self._rates = Rates(limits, clock)
-        self._rooms = Rooms(limits, counters)
+        self._rooms = MessageMemory(limits, counters)
         self._tasks: set[asyncio.Task[Message]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One at a time: two would take turns all the same, and twice the memory.
+        # One at a time: two would share the processor and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
         self._store_failed_at: float | None = None
 
     @property
-    def keeping(self) -> bool:
-        """Whether the store takes rows, as far as anybody knows.
+    def store_available(self) -> bool:
+        """Whether the store accepted the last rows, or failed more than `STORE_RETRY_S` ago.
 
-        `DOUBT_S` after a failure it is worth another try: were nobody to send until the store
-        is seen to have recovered, nobody would ever see it.
+        After that time senders must try again, because only they can find out that the store has
+        recovered.
         """
         failed_at = self._store_failed_at
-        return failed_at is None or self._clock() - failed_at > DOUBT_S
+        return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
-    def enter(self, peer: str) -> Room:
-        """Reserve room for a message of this sender, before it is read from the network.
+    def enter(self, peer: str) -> Reservation:
+        """Reserve memory for a message of this sender before it is read from the network.
 
         Raises:
-            IntakeError: it would not be taken now.
+            IntakeError: the message would not be accepted now.
         """
         if self._stopping:
             raise StoppingError
@@ -129,7 +129,7 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time in which a message arrives; ends it also when the collector stops.
+        """Limit the time in which a message arrives; also end it when the collector stops.
 
         Raises:
             TooSlowError: the time has passed.
@@ -155,23 +155,23 @@ class Intake:
         peer: str,
         json: bool = False,
         encoding: str = "",
-        room: Room | None = None,
+        room: Reservation | None = None,
     ) -> Message:
-        """Keep what a message holds.
+        """Store the content of a message.
 
         Args:
-            signal: what it is about.
+            signal: the type of the message.
             body: as it was sent.
             peer: the sender's address.
-            json: whether the body is OTLP's JSON, rather than protobuf.
-            encoding: how it is compressed: gzip or deflate; empty for not at all.
-            room: what was reserved for it while it arrived; None for nothing yet.
+            json: whether the body is OTLP's JSON instead of protobuf.
+            encoding: the compression: gzip or deflate; empty for none.
+            room: the memory reserved while it arrived; None if none is reserved yet.
 
         Returns:
-            The answer to send: everything that could be kept is committed.
+            The answer to send. Every valid item is committed.
 
         Raises:
-            IntakeError: nothing is promised; the error says why.
+            IntakeError: nothing is guaranteed to be stored; the error has the reason.
         """
         if self._stopping:
             raise StoppingError
@@ -189,7 +189,7 @@ class Intake:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # by us: the time to stop in is over
+            if task.cancelled():  # by `stop`, whose time is over
                 raise StoppingError from None
             raise
 
@@ -201,25 +201,25 @@ class Intake:
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
-            with suppress(RuntimeError):  # it has passed already
+            with suppress(RuntimeError):  # it has expired already
                 timeout.reschedule(0)
         await self._answered(0.4 * grace_s)
-        # Give up the message that is still being read; what is read waits for its commit.
+        # Abort the message that is being read; messages that were read wait for their commit.
         await asyncio.to_thread(self._reading.close)
         await self._answered(0.4 * grace_s)
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # Reading in this process cannot be given up. No caller waits for its result.
+        # MessageReader in this process cannot be aborted. No caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._reading.close()  # a message may have begun to be read after the first time
+        self._reading.close()  # reading may have begun after the first call
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within_s)
 
     async def _process(
-        self, signal: Signal, body: bytes, json: bool, encoding: str, room: Room
+        self, signal: Signal, body: bytes, json: bool, encoding: str, room: Reservation
     ) -> Message:
         with room:
             arrived_unix_ns = self._clock_unix_ns()
@@ -237,7 +237,7 @@ class Intake:
 
             if self._stopping:
                 raise StoppingError
-            # A large message takes long to read, and the loop has others to answer.
+            # On a thread: a large message takes long to read, and the event loop must not wait.
             done = self._queue.put(room.peer, read)
             self._thread.submit(self._queue.run)
             try:
@@ -245,7 +245,7 @@ class Intake:
                     batch = await asyncio.wrap_future(done)
                 finally:
                     self._rates.add(room.peer, len(whole) - len(body))
-                # It may wait for the store for long, decompressed.
+                # The message is decompressed now, and may wait long for the store.
                 room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
@@ -264,7 +264,7 @@ class Intake:
         for step in self._steps:
             try:
                 step(batch, arrived_unix_ns)
-            except Exception as error:  # a defect: rows without a price are better than none
+            except Exception as error:  # a defect: rows without this step are better than none
                 self.enriching.failed(error)
                 _log.exception("%s failed; the rows are kept without it", type(step).__name__)
                 failed = True
@@ -279,7 +279,7 @@ class Intake:
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
-            raise BusyError(f"the store takes nothing just now: {error}") from error
+            raise BusyError(f"the store accepts nothing at the moment: {error}") from error
         try:
             await asyncio.wrap_future(future)
         except ValueError as error:
@@ -311,6 +311,6 @@ class Intake:
     def _failing_alone(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # the rows are kept, and the sender must hear so
+        except Exception:  # the rows are committed, so the message must be acknowledged
             self._counters.listener_failed()
             _log.exception("a listener failed")

@@ -1,4 +1,4 @@
-"""The collector as a whole: both OTLP receivers before one sink."""
+"""The collector as a whole: both OTLP receivers in front of one sink."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,24 +6,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from collector.ages import Ages
-from collector.bearer import Tokens
-from collector.clocks import Clocks
-from collector.connections import ConnectionLimits, within_descriptors
 from collector.counters import Counters
 from collector.errors import ForbiddenError
-from collector.hosting import AsgiHost
-from collector.hosts import AllowedHosts, HostGate
 from collector.intake import Intake
-from collector.limits import Limits
-from collector.otlp_grpc import GrpcReceiver
-from collector.otlp_http import http_app
-from collector.priced import Priced
-from collector.reading import Reading, ReadingApart, ReadingHere
+from collector.limits.sender_limits import Limits
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import Tokens
+from collector.listen.connections import ConnectionLimits, within_descriptors
+from collector.listen.host_check import AllowedHosts, HostGate
+from collector.listen.tls import Tls
+from collector.otlp.grpc_receiver import GrpcReceiver
+from collector.otlp.http_receiver import http_app
+from collector.otlp.message_reader import LocalReader, MessageReader, ProcessReader
+from collector.rows.age_limit import AgeLimit
+from collector.rows.engine_start_limits import EngineStartLimits
+from collector.rows.pricing import RequestPricing
+from collector.rows.sender_clocks import SenderClocks
 from collector.signals import SIGNALS
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
-from collector.start_limits import StartLimits
-from collector.tls import Tls
 from cost.pricing import Pricing
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.tasks import Task
@@ -32,31 +32,31 @@ GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
 ANSWER_S: Final = 1.0
-"""To send the last answers in."""
+"""Time to send the last answers."""
 
 
 class Collector:
     """Receives OTLP over gRPC and HTTP and acknowledges what the sink has committed.
 
     Args:
-        sink: keeps the rows.
-        listeners: hear of the rows once they are kept.
-        counters: what became of everything; its own where none is given.
+        sink: stores the rows.
+        listeners: receive the rows after their commit.
+        counters: count messages and items; None for new ones.
         host: address of both receivers.
         grpc_port: 0 for a free one.
         http_port: 0 for a free one.
-        limits: how much is taken at once, and a second.
-        tokens: who may send; None for anybody.
-        hosts: the names under which OTLP/HTTP may be addressed. Browsers do not speak gRPC.
+        limits: how much is accepted at once and per second.
+        tokens: the valid tokens; None if none is required.
+        hosts: the names under which OTLP/HTTP may be addressed. Browsers cannot call gRPC.
         tls: of both receivers; None for plaintext.
-        reading: how messages are read; None for in this process.
-        clock: the present; the system clock, as far as it is corroborated, where none is given.
-        clock_unix_ns: in its place, a clock that never jumps.
-        forward: given each message that is kept, as it came.
-        gpu_listeners: hear of samples of GPUs once they are kept.
-        in_flight_listeners: hear of reports of requests in flight once they are kept.
-        pricing: gives requests their cost; None for none.
-        keep_ns: how long rows are kept, so that what is older is refused; None for ever.
+        reading: reads messages; None to read them in this process.
+        clock: the current time; by default the system clock as far as it is corroborated.
+        clock_unix_ns: instead of `clock`, a clock that never jumps.
+        forward: receives each stored message as it was sent.
+        gpu_listeners: receive GPU samples after their commit.
+        in_flight_listeners: receive reports of requests in flight after their commit.
+        pricing: computes the cost of requests; None for no costs.
+        keep_ns: retention of rows; older rows are refused. None for ever.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Collector:
         tokens: Tokens | None = None,
         hosts: AllowedHosts = AllowedHosts(),  # noqa: B008 - frozen
         tls: Tls | None = None,
-        reading: Reading | None = None,
+        reading: MessageReader | None = None,
         clock: CorroboratedClock | None = None,
         clock_unix_ns: Callable[[], int] | None = None,
         forward: Forward | None = None,
@@ -91,10 +91,10 @@ class Collector:
             several = () if clock_unix_ns is None else (clock_unix_ns, clock_unix_ns)
             clock = CorroboratedClock(*several)
         own = clock
-        self.clocks = Clocks(own)
+        self.clocks = SenderClocks(own)
         self.counters = counters or Counters()
         self._listening = False
-        self._reading = reading or ReadingHere()
+        self._reading = reading or LocalReader()
         self._intake = Intake(
             sink,
             listeners,
@@ -108,9 +108,9 @@ class Collector:
             ahead_ns=lambda: max(0, own.ahead_ns),
             steps=[
                 self.clocks,
-                Ages(keep_ns, lambda: own.deletable_unix_ns),
-                StartLimits(),
-                *([] if pricing is None else [Priced(pricing)]),
+                AgeLimit(keep_ns, lambda: own.deletable_unix_ns),
+                EngineStartLimits(),
+                *([] if pricing is None else [RequestPricing(pricing)]),
             ],
         )
         self._grpc = GrpcReceiver(
@@ -138,24 +138,24 @@ class Collector:
 
     @property
     def ready(self) -> bool:
-        """Whether it listens, and the store is not known to refuse."""
-        return self._listening and self._intake.keeping
+        """Whether it listens and the store is available."""
+        return self._listening and self._intake.store_available
 
     @property
     def tasks(self) -> list[Task]:
-        """The parts of it that may fail by themselves."""
-        reading = [self._reading.task] if isinstance(self._reading, ReadingApart) else []
+        """The parts that may fail independently."""
+        reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
 
     @property
     def grpc_port(self) -> int:
-        """The port of OTLP/gRPC; the real one once started."""
+        """The port of OTLP/gRPC; once started, the actual one."""
         return self._grpc.port
 
     @property
     def http_port(self) -> int:
-        """The port of OTLP/HTTP; the real one once started."""
+        """The port of OTLP/HTTP; once started, the actual one."""
         return self._http.port
 
     def _forbidden(self, path: str) -> None:
@@ -167,7 +167,7 @@ class Collector:
         """Listen on both ports.
 
         Raises:
-            ListenError: one of them cannot be had; then neither is held.
+            ListenError: one of the ports is not available; then none is used.
         """
         await self._grpc.start()
         try:
@@ -178,10 +178,10 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take nothing new and answer what is under way: within `grace_s`, or as retryable."""
+        """Accept nothing new; answer current messages within `grace_s`, or as retryable."""
         self._listening = False
         await self._intake.stop(grace_s)
-        # All calls have their answers; what remains is to send them.
+        # All calls are processed; what remains is to send their answers.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

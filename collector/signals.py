@@ -1,4 +1,4 @@
-"""The OTLP signals that are received: one row each, shared by both transports."""
+"""The OTLP signals that are received, shared by both transports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
-from collector.normalise.events import normalise_events
-from collector.normalise.points import normalise_points
+from collector.normalise.engine_points import normalise_points
+from collector.normalise.log_events import normalise_events
 from collector.normalise.spans import normalise_spans
-from collector.reasons import Skip
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal: where it is sent, how a message is read, how it is answered."""
+    """One signal: its address, how a message is read, and how it is answered."""
 
     name: str
     http_path: str
@@ -42,9 +42,9 @@ class Signal:
     request: type[Message]
     """The class of its messages."""
     read: Callable[[bytes, int], Batch]
-    """A message in protobuf and the present (unix ns) in, what it held out.
+    """Converts a message in protobuf, received at a time (unix ns), to a batch.
 
-    Raises MalformedError, or TooLargeError where there is too much in it.
+    Raises MalformedError, or TooLargeError if it contains too much.
     """
     answer: Callable[[Batch], Message]
 

@@ -1,4 +1,4 @@
-"""The two ways on from the collector: the sink that keeps rows, the listeners that watch."""
+"""The interfaces of what stores rows and of what is notified of them."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,7 +12,7 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Keeps rows. A repeated row is no error, so a sender may always send again."""
+    """Stores rows. A repeated row is not an error, so a sender may always retry."""
 
     def submit(
         self,
@@ -22,45 +22,45 @@ class Sink(Protocol):
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Take rows without waiting.
+        """Accept rows without waiting.
 
         Returns:
-            Resolves once the rows are committed. Its exception is a ValueError where the
-            rows themselves cannot be kept; any other may pass, and the rows are sent again.
+            Resolves once the rows are committed. Its exception is a ValueError if the rows are
+            invalid; after any other exception the rows may be submitted again.
 
         Raises:
-            Exception: nothing was taken, there is no room now; the rows are sent again.
+            Exception: nothing was accepted; the rows may be submitted again.
         """
 
 
 class Forward(Protocol):
-    """Sends messages on to somebody else. Never waits, never raises."""
+    """Forwards messages to another backend. Never waits, never raises."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
-        """Take a message as it came, with the path that OTLP over HTTP has for it."""
+        """Accept a message as it was sent, with its path in OTLP/HTTP."""
 
 
 class Listener(Protocol):
-    """Hears of rows after their commit, on the collector's event loop: be quick.
+    """Receives rows after their commit, on the collector's event loop. It must be fast.
 
-    A batch that a sender repeats is heard of again; who counts tells repeats apart.
+    A batch that a sender repeats is received again; a listener that counts must detect repeats.
     """
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """These rows have been committed."""
+        """Process committed rows."""
 
 
 class GpuListener(Protocol):
-    """Hears of samples of GPUs after their commit, likewise."""
+    """Receives GPU samples after their commit. See `Listener`."""
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """These samples have been committed."""
+        """Process committed samples."""
 
 
 class InFlightListener(Protocol):
-    """Hears of reports of requests in flight after their commit, likewise."""
+    """Receives reports of requests in flight after their commit. See `Listener`."""
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """These reports have been committed."""
+        """Process committed reports."""

@@ -1,4 +1,4 @@
-"""For tests of what sends to a collector: a sink in memory, a collector in the background."""
+"""For tests of senders: a sink in memory, and a collector in the background."""
 
 import asyncio
 import threading
@@ -18,8 +18,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """Keeps rows in lists.
 
-    `held` keeps them back: commits wait for `release`. `failure` is what a commit fails
-    with, `refusal` what `submit` raises; both last until set to None.
+    While `held`, commits wait for `release`. Commits fail with `failure`, and `submit` raises
+    `refusal`, until these are None.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -31,7 +31,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """One permit a submission, for tests that wait for one."""
+        """One permit per submission, for tests that wait for one."""
         self._held = held
         self._waiting: list[
             tuple[
@@ -52,7 +52,7 @@ class MemorySink:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Take rows, as a writer would."""
+        """Accept rows, as a writer would."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
@@ -63,7 +63,7 @@ class MemorySink:
         return done
 
     def release(self) -> None:
-        """Commit what was held, and hold nothing from now on."""
+        """Commit the waiting rows, and later ones at once."""
         self._held = False
         self._commit()
 
@@ -83,7 +83,7 @@ class MemorySink:
 
 @contextmanager
 def background_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop on a thread of its own, for blocking clients to talk to."""
+    """An event loop on a thread of its own, for blocking clients."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="background-loop")
     thread.start()

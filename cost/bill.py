@@ -1,18 +1,18 @@
-"""The bill: every second of every engine that was seen, in dollars, to a request or by name.
+"""The bill: every second of every engine in dollars, assigned to a request or to a named rest.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is their share of the engine's steps (the ledger's), `wasted` what an eviction made
-the engine compute again, `idle` the time between steps, `loading` the time from the start of a
-process until its engine was ready, and `unbilled` the rest of the busy time: of requests that
-had not ended, or whose account was lost. It is below zero where requests were billed more time
-than their engine reports busy. `idle` and `loading` are never below zero. Where no ledger told,
-an engine's time is split by weighted tokens, and `priced_by` says so.
+`requests` is their share of the engine's steps (from the ledger), `wasted` what the engine had to
+recompute after evictions, `idle` the time between steps, `loading` the time from the start of a
+process until its engine was ready. `unbilled` is the rest of the busy time: of requests that have
+not ended, or whose account was lost. It is negative if requests were billed more time than their
+engine reports busy. `idle` and `loading` are never negative. Without a ledger, an engine's time is
+divided by weighted tokens, and `priced_by` says so.
 
-Of hours of which no engine's time is known any more (an older database kept rollups of requests
-alone) only requests and waste are known, and are all that is in the bill.
+For hours without engine data (an older database kept rollups of requests only), the bill contains
+requests and waste only.
 
-Pure. Prices are those in force now, whatever they were when a request came in.
+Pure. Prices are the present ones, not those at the time of the request.
 """
 
 from collections import defaultdict
@@ -20,17 +20,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cost.bill_lines import Key, Line, RequestPricing, line_of, sum_lines
+from cost.engine_rates import EngineRates
 from cost.groups import Group, groups_of
-from cost.lines import Key, Line, Paying, added, line_of
 from cost.prices import PriceList, Rate
-from cost.seen import Seen, seen
-from cost.tariff import Tariff
+from cost.uptime import Uptime, uptime_of
 from cost.weights import Weights, by_replica_hour
 from telemetry.accounts import Accounts, Cells
 
 
 class Unpriced(NamedTuple):
-    """A server that has no price, and why: the device that no entry matches, None if unknown."""
+    """A server without a price, and the device that no price entry matches; None if the device is
+    unknown."""
 
     replica: str
     device: str | None
@@ -40,40 +41,43 @@ class Unpriced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a stretch of time cost."""
+    """The cost of a time range."""
 
     from_unix_ns: int
     to_unix_ns: int
     by: tuple[str, ...]
     lines: Sequence[Line]
     groups: Sequence[Group]
-    """The dearest first."""
+    """Most expensive first."""
     rates: Mapping[str, Sequence[Rate]]
-    """Of each replica the latest rate of each of its engines."""
+    """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """Of each replica and hour: how its requests' cost is split into tokens in and out."""
-    seen: Seen
+    """By replica and hour: how the cost of requests is divided into input and output tokens."""
+    uptime: Uptime
 
     @property
     def total(self) -> Line | None:
-        """All lines added up; None where nothing has a price."""
-        return added(self.lines) if self.lines else None
+        """The sum of all lines; None if nothing has a price."""
+        return sum_lines(self.lines) if self.lines else None
 
     @property
     def engines(self) -> float:
-        """Engines up at a time, on average over the time in which at least one was: a pod that
-        replaced another is not counted beside it."""
-        return self._wall_s / self.seen.up_s if self.seen.up_s else 0.0
+        """Mean number of engines up, over the time in which at least one was up. A pod that
+        replaced another does not count twice."""
+        return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """What the engines cost an hour, busy or not, on average over the time in which at least
-        one was up. From engine-seconds: replicas that came one after the other are not added."""
-        if not self.seen.up_s:  # seen once each: no time has passed
+        """Mean cost of the engines per hour, busy or not, over the time in which at least one was
+        up.
+
+        Computed from engine-seconds: replicas that replaced each other are not added up.
+        """
+        if not self.uptime.up_s:  # one sample per engine: no time has passed
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
-        return usd / self.seen.up_s * 3_600
+        return usd / self.uptime.up_s * 3_600
 
     @property
     def _wall_s(self) -> float:
@@ -81,25 +85,27 @@ class Bill:
 
 
 def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
-    """Make out the bill.
+    """Compute the bill.
 
     Args:
-        accounts: of the window, with the labels of `by` among those of its cells.
-        prices: those in force.
-        by: the labels of its groups, `hour` among them or not; none for one group of all.
+        accounts: of the window; the labels of its cells include those of `by`.
+        prices: the price list.
+        by: labels to group by, which may include `hour`; none for a single group.
     """
-    times = seen(accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts)
-    tariff = Tariff(accounts, prices, times)
+    uptime = uptime_of(
+        accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts
+    )
+    engine_rates = EngineRates(accounts, prices, uptime)
     charges = _by_replica_hour(accounts.cells)
-    weights = by_replica_hour(times, accounts.cells)
-    lines, paying = [], {}
-    for key in sorted({*_spotted(times), *charges}, key=lambda each: (each[1], each[0] or "")):
+    weights = by_replica_hour(uptime, accounts.cells)
+    lines, request_pricing = [], {}
+    for key in sorted({*_keys(uptime), *charges}, key=lambda each: (each[1], each[0] or "")):
         gone = key[1] * 10**9 < accounts.engines_from_unix_ns
         found = line_of(
-            key, times, charges.get(key, []), accounts.cells, tariff, weights, gone=gone
+            key, uptime, charges.get(key, []), accounts.cells, engine_rates, weights, gone=gone
         )
         if found is not None:
-            paying[key] = found
+            request_pricing[key] = found
             if found.line is not None:
                 lines.append(found.line)
     return Bill(
@@ -107,16 +113,16 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
         to_unix_ns=accounts.to_unix_ns,
         by=tuple(by),
         lines=lines,
-        groups=groups_of(accounts.cells, tuple(by), paying, weights),
-        rates=tariff.latest(),
-        unpriced=_unpriced(times, accounts.cells, tariff, paying),
+        groups=groups_of(accounts.cells, tuple(by), request_pricing, weights),
+        rates=engine_rates.latest(),
+        unpriced=_unpriced(uptime, accounts.cells, engine_rates, request_pricing),
         weights=weights,
-        seen=times,
+        uptime=uptime,
     )
 
 
-def _spotted(times: Seen) -> Iterator[Key]:
-    for (replica, _), hour in times.hours:
+def _keys(uptime: Uptime) -> Iterator[Key]:
+    for (replica, _), hour in uptime.hours:
         yield replica, hour
 
 
@@ -131,21 +137,24 @@ def _by_replica_hour(cells: Cells) -> dict[Key, list[int]]:
 
 
 def _unpriced(
-    times: Seen, cells: Cells, tariff: Tariff, paying: Mapping[Key, Paying]
+    uptime: Uptime,
+    cells: Cells,
+    engine_rates: EngineRates,
+    request_pricing: Mapping[Key, RequestPricing],
 ) -> list[Unpriced]:
     wall: dict[str, float] = defaultdict(float)
     device: dict[str, str | None] = {}
     requests: dict[str, int] = defaultdict(int)
-    for (engine, hour), each in times.hours.items():
-        if tariff.rate(engine, hour) is None:
+    for (engine, hour), each in uptime.hours.items():
+        if engine_rates.rate(engine, hour) is None:
             wall[engine[0]] += each.wall_s
-            device[engine[0]] = tariff.device(engine, hour)[0]
+            device[engine[0]] = engine_rates.device(engine, hour)[0]
     place = list(cells.by).index("replica")
     for index, (group, hour) in enumerate(
         zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
     ):
         replica = cells.labels[group][place]
-        if (replica, hour) not in paying:
+        if (replica, hour) not in request_pricing:
             requests[replica or ""] += int(cells.requests[index])
     names = sorted({*wall, *(name for name, number in requests.items() if number)})
     return [Unpriced(name, device.get(name), wall[name], requests[name]) for name in names]

@@ -1,22 +1,21 @@
-"""The highest rate of requests at which the objectives were kept, from noisy stretches of time.
+"""The highest request rate at which the objectives are met, estimated from noisy time ranges.
 
-Pure. The rate of the best stretch is a maximum over noise: it grows with the number of stretches,
-because some stretch receives more requests than its load, and some overloaded one is lucky. Both
-effects are removed:
+Pure. The rate of the best range is a maximum over noise. It grows with the number of ranges,
+because some range receives more requests than its load implies, and some overloaded one is lucky.
+Both effects are removed:
 
-1. Each stretch's requests are thinned into two halves at random. Counts of independent arrivals
-   have independent halves, given the load. Stretches are ordered by one half; rates are measured
-   from the other, which the ordering did not look at and so did not inflate.
+1. Each range's requests are divided into two halves at random. Counts of independent arrivals
+   have independent halves, given the load. Ranges are ordered by one half; rates are measured
+   with the other, which the ordering did not use and so did not inflate.
    Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed
    distributions", Journal of Machine Learning Research 25 (2024).
-2. Neighbours in that order are pooled into bands, and the share of good requests
-   is fitted by a function that never rises with the rate. A lucky stretch among bad ones is
-   averaged with them.
+2. Neighbours in that order are pooled into bands. The share of good requests is fitted by a
+   function that never rises with the rate, so a lucky range among bad ones is averaged with them.
    Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical distribution function for sampling
    with incomplete information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent
    violators.
-3. A rate is kept where that fit is at least one standard error above the target, computed from the
-   differences between stretches: the end of a fit of this kind is the least certain part of it.
+3. A rate is sustainable if the fit is at least one standard error above the target, computed from
+   the differences between ranges: the end of such a fit is its least certain part.
 """
 
 from collections.abc import Sequence
@@ -26,77 +25,79 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import FloatArray, IntArray
+from telemetry.counter_series import FloatArray, IntArray
 
-LEAST_JUDGED: Final = 100
-"""The least number of requests to judge by. With fewer, a rate that meets an objective is luck."""
+MIN_REQUESTS: Final = 100
+"""The minimum number of requests. With fewer, a rate may meet an objective by luck."""
 BAND_REQUESTS: Final = 2_500
 """Requests from which the rate of a band is measured: its standard error is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""The least number of five-minute stretches in a band, so half an hour at least. One stretch does
-not show how much stretches differ. With bands of one stretch, a fleet that was always overloaded
-by 20 % seemed to meet its objective in 14 of 80 simulations; with six, in none of 120."""
+"""The minimum number of five-minute ranges in a band, so half an hour. A single range does not show
+how much ranges differ. With bands of one range, a fleet that was always overloaded by 20 % seemed
+to meet its objective in 14 of 80 simulations; with six, in none of 120."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The counts of one objective, in stretches of equal length."""
+class ObjectiveCounts:
+    """The counts of one objective, in time ranges of equal length."""
 
     target: float
     good: IntArray
-    """(n,) good requests in each stretch; the stretches are the same for all objectives."""
+    """(n,) good requests in each range; all objectives have the same ranges."""
     every: IntArray
-    """(n,) all requests that count; 0 where there were none."""
+    """(n,) all counted requests; 0 without requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The highest rate at which the objectives were met."""
+class SustainableRate:
+    """The highest rate at which the objectives are met."""
 
     requests: int
-    """Requests counted by the objective that counts most; 0 if there is no objective."""
+    """Requests counted by the objective with the most; 0 without an objective."""
     rps: float | None
-    """The highest rate at which all objectives were met; None if there was none."""
+    """The highest rate at which all objectives are met; None if there is none."""
 
     @property
     def known(self) -> bool:
-        """Whether enough requests were counted to judge by."""
-        return self.requests >= LEAST_JUDGED
+        """Whether enough requests were counted."""
+        return self.requests >= MIN_REQUESTS
 
 
-def kept_rate(objectives: Sequence[Judged], length_s: float, seed: int = 0) -> Kept:
-    """Return the highest rate of requests at which all objectives were met.
+def sustainable_rate(
+    objectives: Sequence[ObjectiveCounts], length_s: float, seed: int = 0
+) -> SustainableRate:
+    """Return the highest request rate at which all objectives are met.
 
     Args:
-        objectives: the counts of each in the same stretches.
-        length_s: of each stretch.
-        seed: of the thinning; the same one gives the same answer.
+        objectives: the counts of each in the same time ranges.
+        length_s: length of a range.
+        seed: of the thinning; the same seed gives the same answer.
     """
     if not objectives:
-        return Kept(0, None)
+        return SustainableRate(0, None)
     every = max((each.every for each in objectives), key=lambda each: int(each.sum()))
     requests = int(every.sum())
-    if requests < LEAST_JUDGED:
-        return Kept(requests, None)
+    if requests < MIN_REQUESTS:
+        return SustainableRate(requests, None)
     ordering = np.random.default_rng(seed).binomial(every, 0.5)
     there = np.flatnonzero(every > 0)
     order = there[np.argsort(-ordering[there], kind="stable")]
     measured = (every - ordering)[order]
     band = _bands(measured)
-    kept = np.ones(int(band[-1]) + 1, bool)
+    met = np.ones(int(band[-1]) + 1, bool)
     for each in objectives:
-        kept &= _kept(each, order, band)
-    if not kept.any():
-        return Kept(requests, None)
-    best = int(np.argmax(kept))
-    # The other half of the requests was used to order them.
+        met &= _met(each, order, band)
+    if not met.any():
+        return SustainableRate(requests, None)
+    best = int(np.argmax(met))
+    # The other half of the requests was used to order the ranges.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
-    return Kept(requests, rps)
+    return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """(n,) the band of each stretch, in their order; the last one takes what is left over."""
+    """(n,) the band of each range, in their order; the last band takes the rest."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -109,8 +110,8 @@ def _bands(measured: IntArray) -> IntArray:
     return band
 
 
-def _kept(judged: Judged, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """(bands,) whether the objective was kept in each, from the highest rate to the lowest."""
+def _met(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
+    """(bands,) whether the objective is met in each, from the highest rate to the lowest."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -132,7 +133,7 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # a/b ≥ c/d as a·d ≥ c·b, which holds of empty bands, too.
+        # a/b ≥ c/d as a·d ≥ c·b, which also holds for empty bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -1,4 +1,4 @@
-"""What cells of requests say of who pays: their tokens by weight, and whether anybody got them.
+"""Token weights of request cells, and whether their answers were lost.
 
 Pure.
 """
@@ -8,11 +8,11 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
-"""Outcomes whose answers nobody got."""
+"""Outcomes whose answers were not delivered."""
 
 
 def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
-    """What a cell's tokens weigh: those that went in, those that came out."""
+    """Return the weight of a cell's input tokens and of its output tokens."""
     prompt, cached, output = (
         float(cells.sums[name][place])
         for name in ("prompt_tokens", "cached_tokens", "output_tokens")
@@ -21,5 +21,5 @@ def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
 
 
 def is_lost(place: int, cells: Cells) -> bool:
-    """Whether nobody got the answers of a cell's requests."""
+    """Return whether the answers of a cell's requests were not delivered."""
     return cells.labels[int(cells.group[place])][list(cells.by).index("outcome")] in LOST

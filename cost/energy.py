@@ -1,15 +1,15 @@
-"""What the work drew: joules of each replica's GPUs, to its requests or named idle, and CO₂.
+"""Energy: joules of each replica's GPUs, assigned to requests or to idle time, and CO₂.
 
-Pure. Energy is told by counters, read at the ends of minutes: the power sensor samples too
-seldom for less (a quarter of the time on an H100: arXiv 2312.02741). Of a replica's minutes, or
-hours in a long stretch,
+Pure. Energy comes from counters, read at the ends of minutes, because power sensors sample too
+rarely for shorter times (a quarter of the time on an H100: arXiv 2312.02741). Over a replica's
+minutes, or hours in a long range,
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-tells a, what its GPUs draw whether or not there is work: idle energy is a·(T − busy). Where they
-are too few or too alike for that, idle time draws what busy time does, which tells idle too
-high. The rest is the requests', by the weights that the bill has, and of busy time that is
-unbilled nobody's.
+a is the power of its GPUs without work, so idle energy is a·(T − busy). If the data has too few
+minutes, or too similar ones, idle time is given the same power as busy time, which overestimates
+idle energy. The rest belongs to the requests, by the bill's weights; energy of unbilled busy time
+is not assigned.
 """
 
 from collections import defaultdict
@@ -21,15 +21,16 @@ import numpy as np
 
 from cost.bill import Bill
 from cost.prices import PriceList
-from cost.seen import Seen
+from cost.uptime import Uptime
 from telemetry.accounts import GAP_S, Accounts, GpuStretches
+from telemetry.counter_series import CounterSeries
 
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Of the busy share between them, below which a and b cannot be told apart."""
+"""Minimum range of the busy share for a and b to be distinguishable."""
 MOST_W: Final = 5_000.0
-"""No GPU draws that much: a counter that grew faster began anew."""
+"""No GPU draws as much: a counter that rose faster was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
@@ -37,27 +38,28 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Of a replica, or of several."""
+    """Of one replica, or of several."""
 
     joules: float
     idle_j: float
     seen_s: float
-    """GPU-seconds that counters tell of."""
+    """GPU-seconds covered by counters."""
     co2_g: float | None
-    """With the data centre's overhead; None where no price list tells."""
+    """With the data centre's overhead; None if the price list has no value."""
     fitted: bool
-    """Whether the idle draw was found from the minutes, rather than by time."""
+    """Whether the idle power was fitted, instead of estimated from time."""
 
     @property
     def kwh(self) -> float:
-        """As electricity is billed."""
+        """In kilowatt-hours."""
         return self.joules / J_PER_KWH
 
 
-def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Energy]:
-    """By replica; one whose GPUs do not tell is not in it, nor is a stretch under a minute."""
+def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
+    """Return the energy by replica. Replicas without counters are omitted, as are ranges under a
+    minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
-    busy = _busy(accounts, times)
+    busy = _busy(accounts, uptime)
     found = {}
     for replica, buckets in drawn.items():
         joules = sum(j for j, _ in buckets.values())
@@ -78,14 +80,14 @@ def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Ener
             joules=joules,
             idle_j=idle_j,
             seen_s=seen_s,
-            co2_g=co2_g(joules, prices, _region(replica, accounts, times)),
+            co2_g=co2_g(joules, prices, _region(replica, accounts, uptime)),
             fitted=fitted,
         )
     return found
 
 
-def together(several: Iterable[Energy]) -> Energy | None:
-    """Of all replicas; None of none."""
+def total_energy(several: Iterable[Energy]) -> Energy | None:
+    """Return the sum over replicas; None for none."""
     known = list(several)
     if not known:
         return None
@@ -99,18 +101,18 @@ def together(several: Iterable[Energy]) -> Energy | None:
     )
 
 
-class Drawn(NamedTuple):
-    """What requests that share labels drew."""
+class GroupEnergy(NamedTuple):
+    """Energy of a group of requests."""
 
     joules: float
     co2_g: float | None
 
 
-def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
-    """What each group of a bill drew of its replicas' busy energy, by what it cost of their busy
-    time; None where none of its replicas tells, or has a price.
+def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
+    """Return each group's share of its replicas' busy energy, in proportion to its cost.
 
-    All groups together drew no more than the busy energy: what is unbilled is nobody's.
+    None if none of its replicas has counters or a price. The sum over all groups is at most the
+    busy energy: energy of unbilled time is not assigned.
 
     Args:
         bill: with its groups.
@@ -123,7 +125,7 @@ def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
     for group in bill.groups:
         for replica, usd in group.usd_of.items():
             paid_usd[replica] += usd
-    found: list[Drawn | None] = []
+    found: list[GroupEnergy | None] = []
     for group in bill.groups:
         drawn = None
         for replica, usd in group.usd_of.items():
@@ -133,65 +135,65 @@ def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
                 continue
             share = usd / whole_usd * (1 - energy.idle_j / energy.joules)
             grams = None if energy.co2_g is None else energy.co2_g * share
-            drawn = _both(drawn, Drawn(energy.joules * share, grams))
+            drawn = _both(drawn, GroupEnergy(energy.joules * share, grams))
         found.append(drawn)
     return found
 
 
-def _both(one: Drawn | None, other: Drawn) -> Drawn:
+def _both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
     if one is None:
         return other
     known = one.co2_g is not None and other.co2_g is not None
     grams = (one.co2_g or 0.0) + (other.co2_g or 0.0)
-    return Drawn(one.joules + other.joules, grams if known else None)
+    return GroupEnergy(one.joules + other.joules, grams if known else None)
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """What the electricity emitted: of the GPUs, and of the data centre around them."""
+    """Return the emissions of the electricity, for the GPUs and the data centre around them."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
     return joules / J_PER_KWH * prices.pue.ratio * carbon.g_per_kwh
 
 
-def _region(replica: str, accounts: Accounts, times: Seen) -> str | None:
+def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
     told = [each.region for each in accounts.starts if each.replica == replica and each.region]
-    return told[-1] if told else times.regions.get(replica)
+    return told[-1] if told else uptime.regions.get(replica)
 
 
 def _by_bucket(
     gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Joules and seconds of each replica's GPUs, by the minute or hour that they begin in."""
+    """Joules and seconds of each replica's GPUs, by the minute or hour in which they begin."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
-    order = np.lexsort((gpus.first_unix_ns, gpus.which))
-    before: tuple[int, int, int, float] | None = None
-    for place in order.tolist():
-        which, at = int(gpus.which[place]), int(gpus.bucket_unix_s[place])
-        first, last = int(gpus.first_unix_ns[place]), int(gpus.last_unix_ns[place])
-        first_j, last_j = float(gpus.first_j[place]), float(gpus.last_j[place])
-        stretches = [(at, first, last, last_j - first_j)]
-        if before is not None and before[0] == which and first - before[2] <= GAP_S * _NS:
-            stretches.append((before[1], before[2], first, first_j - before[3]))
-        before = (which, at, last, last_j)
-        for bucket, start, end, joules in stretches:
-            inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
-            seconds = (end - start) / _NS
-            if not inside or not 0 <= joules <= MOST_W * seconds:
-                continue
-            buckets = found[gpus.gpus[which][0]]
-            known_j, known_s = buckets.get(bucket, (0.0, 0.0))
-            share = inside / (end - start)
-            buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
+    intervals = CounterSeries.of(
+        gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
+    ).intervals()
+    for place, start, end, joules in zip(
+        intervals.begun_by().tolist(),
+        intervals.start_unix_ns.tolist(),
+        intervals.end_unix_ns.tolist(),
+        intervals.differences(gpus.first_j, gpus.last_j).tolist(),
+        strict=True,
+    ):
+        inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
+        seconds = (end - start) / _NS
+        if not inside or not 0 <= joules <= MOST_W * seconds:
+            continue
+        buckets = found[gpus.gpus[gpus.which[place]][0]]
+        bucket = int(gpus.bucket_unix_s[place])
+        known_j, known_s = buckets.get(bucket, (0.0, 0.0))
+        share = inside / (end - start)
+        buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
     return found
 
 
-def _busy(accounts: Accounts, times: Seen) -> Mapping[str, dict[int, float]]:
-    """The busy share by replica and bucket, of the time seen; of several engines their mean."""
+def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
+    """The busy share of the covered time, by replica and bucket; the mean over several engines."""
     told = accounts.engines
     grown = told.last["busy_s_total"] - told.first["busy_s_total"]
     engines = defaultdict(set)
-    for (replica, number), _ in times.hours:
+    for (replica, number), _ in uptime.hours:
         engines[replica].add(number)
     sums: dict[tuple[str, int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for place, which in enumerate(told.which.tolist()):
@@ -210,17 +212,17 @@ def _busy(accounts: Accounts, times: Seen) -> Mapping[str, dict[int, float]]:
 
 
 def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
-    """Watts of one GPU without work; None where they do not tell.
+    """Power of one GPU without work, in watts; None if it cannot be determined.
 
     Args:
-        buckets: of each its joules, its seconds and the share of them that was busy.
+        buckets: of each its joules, its seconds and its busy share.
     """
     if len(buckets) < LEAST_BUCKETS:
         return None, False
     joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # Of hours and minutes together, an hour tells as much as its minutes would.
+    # An hour carries as much weight as its minutes would.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

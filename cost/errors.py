@@ -1,4 +1,4 @@
-"""What can be wrong with prices."""
+"""The error for an unusable price file."""
 
 
 class PriceError(Exception):

@@ -1,4 +1,4 @@
-"""Whom a bill was for: requests that share labels, and what their tokens cost in and out.
+"""Cost by group: requests that share labels, and the cost of their input and output tokens.
 
 Pure.
 """
@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cost.bill_lines import Key, RequestPricing
 from cost.charges import is_lost, tokens
-from cost.lines import Key, Paying
 from cost.weights import BY_PRICE, Weights
 from telemetry.accounts import Cells
 from telemetry.requests import PricedBy
@@ -16,14 +16,15 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests that share the labels asked by. Costs are None where none has a price."""
+    """Requests with the same values of the labels grouped by. Costs are None if none has a
+    price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0
     unpriced: int = 0
-    """Of them, those of servers without a price."""
+    """Requests on servers without a price."""
     usd: float | None = None
-    """With what was wasted."""
+    """Including waste."""
     lost_usd: float = 0.0
     wasted_usd: float = 0.0
     engine_s: float = 0.0
@@ -34,16 +35,16 @@ class Group:
     out_usd: float = 0.0
     priced_by: set[PricedBy] = field(default_factory=set)
     usd_of: dict[str, float] = field(default_factory=dict)
-    """Of `usd`, what each replica's engines cost."""
+    """`usd` by replica."""
 
     @property
     def usd_per_1k_in(self) -> float | None:
-        """For a thousand tokens in, cached ones among them."""
+        """Per thousand input tokens, cached ones included."""
         return self._per_1k(self.in_usd, self.prompt_tokens)
 
     @property
     def usd_per_1k_out(self) -> float | None:
-        """For a thousand tokens out."""
+        """Per thousand output tokens."""
         return self._per_1k(self.out_usd, self.output_tokens)
 
     def _per_1k(self, usd: float, tokens: int) -> float | None:
@@ -53,16 +54,18 @@ class Group:
 
 
 def groups_of(
-    cells: Cells, by: tuple[str, ...], paying: Mapping[Key, Paying], weights: Mapping[Key, Weights]
+    cells: Cells,
+    by: tuple[str, ...],
+    request_pricing: Mapping[Key, RequestPricing],
+    weights: Mapping[Key, Weights],
 ) -> list[Group]:
-    """Cells by the labels asked by, the dearest first; in order of the labels where an hour is
-    among them.
+    """Group cells by labels, most expensive first; in order of the labels if `hour` is among them.
 
     Args:
         cells: requests by label and hour.
-        by: the labels, `hour` among them or not.
-        paying: how the requests of a replica and hour are priced.
-        weights: of each replica and hour, what its tokens weigh.
+        by: the labels, which may include `hour`.
+        request_pricing: how the requests of a replica and hour are priced.
+        weights: token weights by replica and hour.
     """
     columns = list(cells.by)
     replica_at = columns.index("replica")
@@ -76,7 +79,15 @@ def groups_of(
         mine = groups.setdefault(name, Group(name))
         key = (labels[replica_at], hour)
         weigh = weights.get(key, BY_PRICE)
-        _add(mine, place, cells, labels[replica_at], paying.get(key), weigh, to_split[name, key])
+        _add(
+            mine,
+            place,
+            cells,
+            labels[replica_at],
+            request_pricing.get(key),
+            weigh,
+            to_split[name, key],
+        )
     for (name, key), each in to_split.items():
         in_usd = each.usd * each.in_share(weights.get(key, BY_PRICE))
         groups[name].in_usd += in_usd
@@ -89,8 +100,10 @@ def groups_of(
 
 @dataclass(slots=True)
 class _Split:
-    """The cost of the requests that share labels, in one hour on one replica, and their weighted
-    tokens. It is split hour by hour, so that a window's input dollars are the sum of its hours'."""
+    """Cost and weighted tokens of the requests that share labels, in one hour on one replica.
+
+    The cost is divided hour by hour, so that a window's input cost is the sum of its hours'.
+    """
 
     usd: float = 0.0
     went_in: float = 0.0
@@ -112,7 +125,7 @@ def _add(
     place: int,
     cells: Cells,
     replica: str | None,
-    how: Paying | None,
+    how: RequestPricing | None,
     weigh: Weights,
     split: _Split,
 ) -> None:

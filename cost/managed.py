@@ -1,19 +1,19 @@
-"""What the same tokens would have cost at a managed API, and from which volume on one's own pays.
+"""The cost of the same tokens at a managed API, and the volume at which self-hosting becomes
+cheaper.
 
-    break-even = fixed cost of a month / price of a request at this traffic's mix
+    break-even = fixed monthly cost / price of a request with this traffic's mix
 
-The fixed cost is that of the engines, whether they work or not: an idle GPU costs the same. It
-only counts up to the rate at which the objective is still kept (`capacity`): beyond it more
-engines are needed.
+The fixed cost is that of the engines, busy or not: an idle GPU costs the same. It applies up to the
+rate at which the objectives are met (`capacity`); beyond it, more engines are needed.
 
-Pure: prices come with the package genai-prices, and nothing is fetched.
+Pure: prices come with the package genai-prices; nothing is downloaded.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cost.capacity import Kept
+from cost.capacity import SustainableRate
 from cost.prices import ManagedModel, PriceList
 from telemetry.accounts import Cells
 from telemetry.requests import Outcome
@@ -24,7 +24,7 @@ MONTH_S: Final = 730 * 3_600
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Of some requests."""
+    """Token counts of some requests."""
 
     requests: int
     prompt: int
@@ -37,44 +37,45 @@ class Comparison:
     """One served model's traffic at a managed API."""
 
     model: str
-    """As it is served."""
+    """The name under which it is served."""
     tokens: Tokens
     at: ManagedModel
     usd: float
     cached_discounted: bool
-    """Whether cached tokens cost less there."""
+    """Whether the API charges less for cached tokens."""
 
     @property
     def usd_per_request(self) -> float:
-        """At this mix of tokens."""
+        """With this mix of tokens."""
         return self.usd / self.tokens.requests
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """From how many requests a second on one's own engines cost less."""
+    """The request rate above which self-hosting is cheaper."""
 
     rps: float
     requests_per_month: float
     tokens_per_month: float
-    kept: Kept
-    """The highest rate at which the objectives were kept."""
+    sustainable: SustainableRate
+    """The highest rate at which the objectives are met."""
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives have been kept at such a rate; None where too few requests were
-        counted to know."""
-        if not self.kept.known:
+        """Whether the objectives are met at the break-even rate; None if too few requests were
+        counted."""
+        if not self.sustainable.known:
             return None
-        return self.kept.rps is not None and self.rps <= self.kept.rps
+        return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
-class NoManagedPrice(Exception):  # noqa: N818 -- it says what is the case
-    """No managed model stands for this one, or genai-prices does not know the one named."""
+class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
+    """No managed model is configured for this model, or genai-prices does not know it."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
-    """What reached an engine, by the model that it asked for; one without tokens is left out."""
+    """Return the tokens that reached an engine, by requested model. Models without tokens are
+    omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -89,9 +90,9 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
 
 
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
-    """The price of some traffic at the managed model that stands for the served one.
+    """Return the price of some traffic at the managed model configured for the served model.
 
-    Requests are priced as the mean one of them: tiers go by a request's length.
+    All requests are priced as the mean request, because price tiers depend on a request's length.
 
     Raises:
         NoManagedPrice: with what to configure.
@@ -99,14 +100,14 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     at = prices.managed_model(model)
     if at is None or model is None:
         raise NoManagedPrice(
-            f"no managed model stands for {model!r}: name one in the price file, under managed:"
-            " match, provider and model as genai-prices has them"
+            f"no managed model is configured for {model!r}: add one to the price file, under"
+            " managed: match, provider and model as genai-prices names them"
         )
-    # Half a second of its own to import.
+    # The import takes half a second.
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:
-        raise NoManagedPrice(f"the requests of {model!r} tell no tokens to compare by")
+        raise NoManagedPrice(f"the requests of {model!r} report no tokens to compare")
     mean = Usage(
         input_tokens=tokens.prompt / tokens.requests,
         cache_read_tokens=min(tokens.cached, tokens.prompt) / tokens.requests,
@@ -116,7 +117,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
         found = calc_price(mean, at.model, provider_id=at.provider)
     except LookupError as error:
         raise NoManagedPrice(
-            f"genai-prices knows no {at.provider} {at.model}, which stands for {model!r}:"
+            f"genai-prices has no {at.provider} {at.model}, configured for {model!r}:"
             " correct it in the price file, under managed:"
         ) from error
     return Comparison(
@@ -128,13 +129,16 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     )
 
 
-def break_even(usd_per_hour: float, compared: Sequence[Comparison], kept: Kept) -> BreakEven | None:
-    """The volume at which the engines cost what the API would; None where nothing compares.
+def break_even(
+    usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
+) -> BreakEven | None:
+    """Return the volume at which the engines cost as much as the API; None if nothing is
+    comparable.
 
     Args:
         usd_per_hour: of all engines, busy or not.
-        compared: of all the traffic that they serve.
-        kept: at which rate the objectives were kept.
+        compared: of all traffic that they serve.
+        sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)
@@ -146,5 +150,5 @@ def break_even(usd_per_hour: float, compared: Sequence[Comparison], kept: Kept) 
         rps=rps,
         requests_per_month=rps * MONTH_S,
         tokens_per_month=rps * MONTH_S * tokens / requests,
-        kept=kept,
+        sustainable=sustainable,
     )

@@ -1,7 +1,7 @@
-"""Price files: YAML in, a `PriceList` out, or an error that says what to write instead.
+"""Read price files: YAML in, a `PriceList` out, or an error that says what to change.
 
-Strict: a key that is not known, a price that is no number, a match that is no text are errors,
-for a price that is silently passed over is a bill that is silently wrong.
+Strict: an unknown key, a price that is no number and a match that is no text are errors, because an
+ignored price makes the bill wrong without notice.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,10 +33,10 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """The prices in a file before the defaults; the defaults alone where none is given.
+    """Return a file's prices followed by the defaults; the defaults alone without a file.
 
     Raises:
-        PriceError: it cannot be read, or says what cannot be.
+        PriceError: the file cannot be read or is invalid.
     """
     if path is None:
         return _defaults()
@@ -48,7 +48,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Those of a file that was given, else of the one that the environment names."""
+    """Return the prices of the given file, or of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -59,19 +59,19 @@ def _defaults() -> PriceList:
 
 
 def parse_prices(written: str, file: str) -> PriceList:
-    """A price list of its text.
+    """Parse a price list.
 
     Args:
         written: YAML with any of devices, replicas, managed, carbon, pue.
-        file: how errors call it, and what prices without a source have for one.
+        file: name for error messages, and the source of prices that name none.
 
     Raises:
-        PriceError: not such a text.
+        PriceError: the text is invalid.
     """
     try:
         document = yaml.safe_load(written)
     except yaml.YAMLError as error:
-        raise PriceError(f"{file}: is no YAML: {error}") from error
+        raise PriceError(f"{file}: not valid YAML: {error}") from error
     if document is None:
         return PriceList()
     top = _Entry(file, "", document)
@@ -121,7 +121,7 @@ def _pue(entry: "_Entry") -> Overhead:
 
 
 class _Entry:
-    """A mapping in the file, and where it stands."""
+    """A mapping in the file, and its location."""
 
     def __init__(self, file: str, where: str, value: object) -> None:
         self.file, self.where = file, where

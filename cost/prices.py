@@ -1,7 +1,7 @@
-"""What a second of an engine costs, by what it runs on.
+"""The price of a second of an engine, by its device.
 
-Pure. An engine's price is that of all its GPUs (tensor- by pipeline-parallel size), or what is
-said of its replica by name. What has no price is None: a cost that nobody knows is not $0.
+Pure. An engine's price is that of all its GPUs (tensor- times pipeline-parallel size), or the price
+given for its replica's name. Without a price the cost is None: an unknown cost is not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who says so: a source by name, its page, and the date as of which it holds."""
+    """The source of a price: its name, its page, and the date at which it applied."""
 
     source: str
     page: str | None = None
@@ -26,7 +26,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """An hour of one device. `regions` has what it costs in some of them."""
+    """The price of one device per hour. `regions` has different prices by region."""
 
     name: str
     match: tuple[str, ...]
@@ -37,7 +37,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """An hour of one engine of some replicas, all its devices together."""
+    """The price of one engine of certain replicas per hour, all its devices together."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -46,7 +46,7 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The model of a managed API that stands for served ones, by genai-prices' names."""
+    """The managed API's model that corresponds to served models, by genai-prices' names."""
 
     match: tuple[str, ...]
     provider: str
@@ -55,7 +55,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """What a kilowatt-hour emits in some regions."""
+    """Emissions of a kilowatt-hour in certain regions."""
 
     name: str
     match: tuple[str, ...]
@@ -65,7 +65,7 @@ class Carbon:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Power usage effectiveness: what a data centre draws for each watt of its computers."""
+    """Power usage effectiveness: what a data centre draws per watt of its computers."""
 
     ratio: float
     origin: Origin
@@ -73,7 +73,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The price of an engine, and how it came about."""
+    """The price of an engine, and its source."""
 
     usd_per_s: float
     what: str
@@ -82,7 +82,7 @@ class Rate:
 
     @property
     def usd_per_hour(self) -> float:
-        """As price lists have it."""
+        """Per hour, as in price lists."""
         return self.usd_per_s * HOUR_S
 
 
@@ -96,7 +96,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices in force; of several entries that match, the first."""
+    """The price list. If several entries match, the first applies."""
 
     devices: tuple[DevicePrice, ...] = ()
     replicas: tuple[ReplicaPrice, ...] = ()
@@ -105,7 +105,7 @@ class PriceList:
     pue: Overhead | None = None
 
     def before(self, later: "PriceList") -> "PriceList":
-        """These, and after them those of another list."""
+        """Return these prices followed by those of another list."""
         return PriceList(
             self.devices + later.devices,
             self.replicas + later.replicas,
@@ -122,13 +122,13 @@ class PriceList:
         gpus: int | None = None,
         region: str | None = None,
     ) -> Rate | None:
-        """What a second of an engine costs; None where no entry matches.
+        """Return the price of a second of an engine; None if no entry matches.
 
         Args:
-            replica: its name; an entry for it goes before its device's.
-            device: what it runs on, as `EngineStart.device`.
-            gpus: how many of it; None for one, as on a CPU.
-            region: where.
+            replica: its name; an entry for it takes precedence over its device's.
+            device: its device, as `EngineStart.device`.
+            gpus: number of devices; None for one, as on a CPU.
+            region: its region.
         """
         named = _first(self.replicas, replica)
         if named is not None:
@@ -141,11 +141,12 @@ class PriceList:
         return Rate(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
 
     def managed_model(self, model: str | None) -> ManagedModel | None:
-        """Which managed model stands for a served one."""
+        """Return the managed model that corresponds to a served one."""
         return _first(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """What electricity emits there; where the region is unknown, that of any region."""
+        """Return the emissions of a region's electricity; for an unknown region, those of any
+        region."""
         return _first(self.carbon, region or "unknown")
 
 

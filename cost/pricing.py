@@ -1,9 +1,8 @@
-"""What a request cost, told as it comes in: its share of its engine's steps at the engine's price.
+"""Price requests as they arrive: their share of the engine's steps at the engine's price.
 
-Knows each engine by what has been heard of it: its start, or what its GPUs call themselves. A
-request of an engine that nobody knows, or that has no price, has no cost: None, never 0. Where
-its share was lost but the engine's step model is known, the model's seconds for its tokens
-stand in, and `priced_by` says so.
+Engines are known from their starts, or from the model names of their GPUs. A request of an unknown
+or unpriced engine has no cost: None, never 0. If its share was lost but the engine's step model is
+known, the model's seconds for its tokens are used, and `priced_by` says so.
 """
 
 import threading
@@ -19,12 +18,12 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
-"""Names are the senders' to make up; of more, those heard of first are forgotten."""
+"""Senders choose the names. Beyond this number, the oldest are forgotten."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""The cost and how it was found are a row's last two."""
+"""Cost and pricing method are the last two columns of a row."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -32,11 +31,10 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Prices requests by what it has heard. From any thread: `/metrics` asks what engines cost
-    while messages tell of new ones.
+    """Prices requests. Thread-safe: `/metrics` asks for prices while messages bring new engines.
 
     Args:
-        prices: in force as long as it lives.
+        prices: the price list, which does not change.
     """
 
     def __init__(self, prices: PriceList) -> None:
@@ -49,17 +47,17 @@ class Pricing:
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
         """Worked out once; emptied by news."""
 
-    def hear(
+    def update(
         self,
         starts: Iterable[EngineStart] = (),
         samples: Iterable[EngineSample] = (),
         gpus: Iterable[GpuSample] = (),
     ) -> None:
-        """Take note of engines and their GPUs."""
+        """Record engines and their GPUs."""
         with self._lock:
-            self._hear(starts, samples, gpus)
+            self._update(starts, samples, gpus)
 
-    def _hear(
+    def _update(
         self,
         starts: Iterable[EngineStart],
         samples: Iterable[EngineSample],
@@ -85,7 +83,7 @@ class Pricing:
                     _remember(self._models, (sample.replica, sample.engine), fit)
 
     def price(self, requests: RequestRows) -> None:
-        """Give each request its cost, where it has one."""
+        """Set the cost of each request whose engine has a price."""
         with self._lock:
             self._price(requests)
 
@@ -100,7 +98,7 @@ class Pricing:
                 requests.rows[place] = _priced(row, modelled_s * usd_per_s, PricedBy.TOKENS)
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
-        """What a second of an engine costs, all its GPUs together; None where nobody knows."""
+        """Return the price of a second of an engine with all its GPUs; None if unknown."""
         with self._lock:
             return self._known_rate((replica, engine))
 
@@ -117,7 +115,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # A source that does not tell which of them: as long as they all cost the same.
+            # The source does not report the engine. The price is known if all engines cost the
+            # same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -136,8 +135,8 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """What the engine's step model says that its tokens took, with as many beside it as ran
-        when it came."""
+        """Return the step model's seconds for a request's tokens, with the batch size at its
+        arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

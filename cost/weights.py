@@ -1,23 +1,23 @@
-"""What a token costs beside another: of the prompt computed, of the prompt cached, of the answer.
+"""Relative cost of tokens: computed prompt tokens, cached prompt tokens, output tokens.
 
-Pure. Where an engine's step model is known, seconds of its steps by what was computed in them:
+Pure. If an engine's step model is known, the weights are seconds of its steps by the work in them:
 
-    in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens that were computed
-    out = β·C + δ·N + γ·S·N/(r + N)        over the tokens that were made
+    in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
+    out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
 
-with S steps, N sequences that decoded, and r requests, each taken for one sequence of prefill:
-a step's fixed part is shared by those in it. What came from a cache was not computed.
+with S steps, N sequences that decoded, and r requests, each counted as one sequence of prefill: the
+sequences of a step share its fixed part. Cached tokens were not computed.
 
-Weights are of one replica and one hour, and rest on that hour's steps, requests and tokens
-alone. So an hour is split alike in every window that holds it, and the dollars in (or out) of a
-window are the sum of those of its hours.
+Weights belong to one replica and one hour, and depend on that hour's steps, requests and tokens
+only. So an hour is split in the same way in every window that contains it, and a window's input (or
+output) cost is the sum of its hours'.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cost.seen import Hour, Seen
+from cost.uptime import Hour, Uptime
 from telemetry.accounts import Cells
 
 Key = tuple[str | None, int]
@@ -26,36 +26,36 @@ Key = tuple[str | None, int]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What one token of each kind weighs; only their proportions matter."""
+    """The weight of one token of each kind; only their ratios matter."""
 
     uncached: float
     cached: float
     output: float
     fitted: bool
     in_share: float | None = None
-    """Of the seconds of steps, those of prefill; None where no step model is known. It splits
-    what was spent on requests of an earlier hour, whose tokens count there."""
+    """Prefill's share of the step time; None if no step model is known. It divides the cost of
+    requests of an earlier hour, whose tokens count there."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
-        """What goes in weighs, and what comes out."""
+        """Return the weights of input and output."""
         uncached = max(0.0, prompt - cached)
         return self.uncached * uncached + self.cached * cached, self.output * output
 
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""Where no step model is known: what managed APIs charge for open models, relative to an input
-token, in the median of 421 models (96 with a price for cached input).
-Source: genai-prices 0.2.3."""
+"""Used if no step model is known: what managed APIs charge for open models, relative to an input
+token, in the median of 421 models (96 with a price for cached input). Source: genai-prices
+0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """The weights of one replica's hour by its engines' step models; None where not known.
+    """Return the weights of one replica's hour from its engines' step models; None if unknown.
 
     Args:
-        hours: of its engines, all of one hour.
-        requests: that it received in that hour.
-        prompt: tokens that went in, cached ones left out.
-        output: tokens that came out.
+        hours: of its engines, all of the same hour.
+        requests: received in that hour.
+        prompt: input tokens without cached ones.
+        output: output tokens.
     """
     prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False
@@ -86,7 +86,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     return Weights(prefill_s / prompt, 0.0, decode_s / output, fitted=True, in_share=in_share)
 
 
-def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
+def by_replica_hour(uptime: Uptime, cells: Cells) -> dict[Key, Weights]:
     """Return the weights of each replica for each hour in which it received requests."""
     place = list(cells.by).index("replica")
     sums: dict[Key, list[float]] = defaultdict(lambda: [0.0] * 4)
@@ -98,7 +98,7 @@ def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
         for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
             mine[kind] += float(cells.sums[name][index])
     hours: dict[Key, list[Hour]] = defaultdict(list)
-    for ((replica, _), at), hour in times.hours.items():
+    for ((replica, _), at), hour in uptime.hours.items():
         hours[replica, at].append(hour)
     return {
         key: fitted(hours[key], requests, prompt - cached, output) or BY_PRICE

@@ -1,1 +1,1 @@
-"""Grafana dashboards as code: what each panel asks, and the JSON that Grafana reads."""
+"""Grafana dashboards as code: panels with their queries, and the JSON for Grafana."""

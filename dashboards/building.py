@@ -1,4 +1,4 @@
-"""Boards as Grafana's JSON, by Grafana's own typed builders."""
+"""Generate Grafana's JSON from boards, by Grafana's own typed builders."""
 
 import json
 from typing import Any, Final
@@ -21,7 +21,7 @@ _TIME: Final = "from=${__from:date:seconds}&to=${__to:date:seconds}"
 
 
 def build(board: Board) -> dict[str, Any]:
-    """The dashboard as Grafana imports it. It has no id and no version: Grafana gives both."""
+    """Return the dashboard for import. It has no id and no version: Grafana assigns both."""
     built = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -42,7 +42,7 @@ def build(board: Board) -> dict[str, Any]:
             dashboard.DashboardLink("Explorer")
             .type(models.DashboardLinkType.LINK)
             .url(f"${{{EXPLORER}}}/?{_TIME}")
-            .tooltip("The requests behind this, one by one")
+            .tooltip("The requests behind this panel")
             .target_blank(True)
         )
         .with_variable(dashboard.DatasourceVariable(SOURCE).label("Data source").type("prometheus"))
@@ -67,7 +67,7 @@ def build(board: Board) -> dict[str, Any]:
 
 
 def text(board: Board) -> str:
-    """The same as it is kept in a file."""
+    """Return the same as the text of a file."""
     return json.dumps(build(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -90,7 +90,7 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # All replicas are those of the regions chosen; of anything else, unknown ones too.
+    # "All" means all replicas of the selected regions; for other labels it includes unknown values.
     return built if name == "replica" else built.all_value(".*")
 
 
@@ -102,7 +102,7 @@ def _panel(panel: Panel) -> Any:
         built.with_target(_target(query, "ABCDEFGH"[place], panel.kind))
     built.links(
         [
-            dashboard.DashboardLink("What is behind this, in the explorer")
+            dashboard.DashboardLink("Open in the explorer")
             .type(models.DashboardLinkType.LINK)
             .url(f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}")
             .target_blank(True)
@@ -123,7 +123,7 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # Grafana's first step has no value: it begins where the scale does.
+                    # Grafana's first step has no value: it begins at the lower end of the scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -131,7 +131,7 @@ def _panel(panel: Panel) -> Any:
         )
     built.data_links(
         [
-            dashboard.DashboardLink("The requests of ${__series.name}, in the explorer")
+            dashboard.DashboardLink("The requests of ${__series.name} in the explorer")
             .type(models.DashboardLinkType.LINK)
             .url(
                 f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}"
@@ -162,7 +162,7 @@ def _target(query: Query, ref: str, kind: Kind) -> Any:
     built.datasource(_source())
     if kind is Kind.NUMBER:
         return built.instant()
-    # A native histogram comes as cells, which are not to be made of series anew.
+    # A native histogram arrives as cells; they must not be computed from series again.
     if kind is Kind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

@@ -1,4 +1,4 @@
-"""Cost: what serving costs an hour, what and whom it is for."""
+"""Cost: what serving costs per hour, by part and by tenant."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import MODELS, SERVERS, TENANTS, of, rate, share
-from exporters.cost_series import (
+from exporters.definitions.cost_series import (
     ENGINE_COST,
     ENGINE_IDLE,
     ENGINE_IDLE_COST,
@@ -25,7 +25,7 @@ from exporters.cost_series import (
     TENANT_PRICED_REQUESTS,
     WASTED,
 )
-from exporters.series import COSTS, REQUESTS, TENANT_COSTS, TOKENS
+from exporters.definitions.series import COSTS, REQUESTS, TENANT_COSTS, TOKENS
 
 _HOUR: Final = "3600 * "
 _COST: Final = COSTS["cost_usd"]
@@ -46,15 +46,16 @@ _IDLE: Final = rate(ENGINE_IDLE_COST, SERVERS)
 BOARD: Final = Board(
     uid="tailspan-cost",
     title="Tailspan / Cost",
-    description="What serving costs, what and whom it is for. Servers without a price are in none"
-    " of it.",
+    description=(
+        "The cost of serving, by part and by tenant. Servers without a price are not included."
+    ),
     variables=("model", "region", "replica", "tenant"),
     rows=(
         Row(
             title="Now",
             panels=(
                 Panel(
-                    title="An hour",
+                    title="Cost per hour",
                     description="The price of all engines that are up, busy or not.",
                     unit=Unit.USD,
                     kind=Kind.NUMBER,
@@ -63,9 +64,10 @@ BOARD: Final = Board(
                     queries=(Query(f"{_HOUR}sum({of(ENGINE_PRICE, SERVERS)})", "all engines"),),
                 ),
                 Panel(
-                    title="A thousand requests",
-                    description="Their share of engine steps. Idle time and what was computed"
-                    " again are not in it.",
+                    title="Cost per thousand requests",
+                    description=(
+                        "The requests' share of engine steps, without idle time and recomputation."
+                    ),
                     unit=Unit.USD,
                     kind=Kind.NUMBER,
                     width=6,
@@ -79,8 +81,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Idle",
-                    description="The share of the bill that was paid for time between steps."
-                    " Absent where nobody tells busy from idle.",
+                    description=(
+                        "The share of the bill for time between steps. Absent if no engine"
+                        " reports its busy time."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -89,8 +93,8 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(0.8, BAD)),
                 ),
                 Panel(
-                    title="Computed again",
-                    description="The share of the bill that went into what evictions threw away.",
+                    title="Recomputed",
+                    description="The share of the bill for work that evictions discarded.",
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -104,12 +108,14 @@ BOARD: Final = Board(
             title="The bill",
             panels=(
                 Panel(
-                    title="An hour, by what it went for",
-                    description="Requests, what was computed again, idle time, and what no request"
-                    " pays for: of those that have not ended. Together they are the bill. A request"
-                    " pays for all its time when it ends: where more ends than was done, unbilled"
-                    " is below zero, and takes back what the others have above the bill. Over an"
-                    " hour that evens out.",
+                    title="Cost per hour, by part",
+                    description=(
+                        "Requests, recomputation, idle time and the unbilled rest: busy time of"
+                        " requests that have not ended. Together they are the bill. A request is"
+                        " billed when it ends. If more requests end than were computed in the"
+                        " interval, unbilled is negative and offsets the other parts. Over an"
+                        " hour this evens out."
+                    ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
                     signed=True,
@@ -126,11 +132,11 @@ BOARD: Final = Board(
             ),
         ),
         Row(
-            title="Who pays",
+            title="By tenant and model",
             panels=(
                 Panel(
-                    title="An hour, by tenant",
-                    description="What their requests cost, over all replicas of the model.",
+                    title="Cost per hour, by tenant",
+                    description="The cost of their requests over all replicas of the model.",
                     unit=Unit.USD,
                     kind=Kind.STACKED,
                     page="cost",
@@ -139,7 +145,7 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="A thousand requests, by tenant",
+                    title="Cost per thousand requests, by tenant",
                     description="Long prompts and long answers cost more.",
                     unit=Unit.USD,
                     page="cost",
@@ -155,17 +161,19 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="An hour, by model",
-                    description="What requests cost, idle time left out.",
+                    title="Cost per hour, by model",
+                    description="The cost of requests, without idle time.",
                     unit=Unit.USD,
                     kind=Kind.STACKED,
                     page="cost",
                     queries=(Query(f"{_HOUR}{rate(_COST, MODELS, by='model')}", "{{model}}"),),
                 ),
                 Panel(
-                    title="A million output tokens, by model",
-                    description="The whole bill of the model's engines over the tokens that they"
-                    " made: prompts and idle time included, as a managed price has them.",
+                    title="Cost per million output tokens, by model",
+                    description=(
+                        "The whole bill of the model's engines divided by their output tokens,"
+                        " prompts and idle time included, as in a managed price."
+                    ),
                     unit=Unit.USD,
                     page="cost",
                     queries=(
@@ -185,8 +193,8 @@ BOARD: Final = Board(
             title="Servers",
             panels=(
                 Panel(
-                    title="An hour of each",
-                    description="What its engines cost, all GPUs together.",
+                    title="Cost per hour, by replica",
+                    description="The cost of its engines with all their GPUs.",
                     unit=Unit.USD,
                     width=8,
                     page="cost",
@@ -198,9 +206,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Idle, of each",
-                    description="The share of time between steps. Absent where nobody tells busy"
-                    " from idle.",
+                    title="Idle share, by replica",
+                    description=(
+                        "The share of time between steps. Absent if no engine reports its busy"
+                        " time."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
@@ -217,8 +227,11 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Requests that have a price",
-                    description="Of those that ended, by how it was found: by the engine's ledger,"
-                    " or by weighted tokens. Below 1 together, some servers have no price.",
+                    description=(
+                        "The share of ended requests with a cost, by method: from the engine's"
+                        " ledger, or by weighted tokens. If the sum is below 1, some servers"
+                        " have no price."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     kind=Kind.STACKED,
@@ -226,8 +239,8 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         Query(
-                            # Of counters that just began, a rate is a guess: of one more than
-                            # of the other.
+                            # The rate of new counters is inaccurate, and more so for some than for
+                            # others.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

@@ -1,10 +1,10 @@
-"""Engine: what the servers were doing: queue, batch, cache, steps."""
+"""Engine: queue, batch, cache and steps of the servers."""
 
 from typing import Final
 
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 
 
 def _gauge(field: str, how: str = "sum") -> Query:
@@ -34,16 +34,20 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Running",
-                    description="Requests in the batch. Flat at max_num_seqs while a queue grows:"
-                    " seats are short.",
+                    description=(
+                        "Requests in the batch. If it is flat at max_num_seqs while a queue"
+                        " grows, places are the limit."
+                    ),
                     unit=Unit.REQUESTS,
                     width=8,
                     queries=(_gauge("running"),),
                 ),
                 Panel(
                     title="KV cache in use",
-                    description="Share of blocks. Flat near 1 while a queue grows: memory is"
-                    " short.",
+                    description=(
+                        "Share of blocks in use. If it is flat near 1 while a queue grows,"
+                        " memory is the limit."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
@@ -57,7 +61,9 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Prompt tokens computed",
-                    description="A second. What the cache spared is not in it.",
+                    description=(
+                        "Tokens per second. Prompt tokens found in the cache are not counted."
+                    ),
                     unit=Unit.TOKENS_PER_S,
                     queries=(Query(_rate("prefill_tokens_total"), "{{replica}}"),),
                 ),
@@ -70,8 +76,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Prefix cache hits",
-                    description="The share of prompt tokens looked up that were found. A fall makes"
-                    " prefills longer.",
+                    description=(
+                        "The share of prompt tokens found in the prefix cache. If it falls,"
+                        " prefills take longer."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     queries=(
@@ -86,8 +94,9 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Preemptions",
-                    description="Requests a second that were evicted from the batch, to be computed"
-                    " again. Any is work done twice.",
+                    description=(
+                        "Requests per second evicted from the batch. They are computed again later."
+                    ),
                     unit=Unit.PER_S,
                     queries=(Query(_rate("preemptions_total"), "{{replica}}"),),
                 ),
@@ -98,8 +107,10 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Mean step",
-                    description="Seconds of an engine step over the interval: about the time"
-                    " between two tokens of an answer.",
+                    description=(
+                        "Mean duration of an engine step: about the time between two tokens of"
+                        " an answer."
+                    ),
                     unit=Unit.SECONDS,
                     latency="tpot",
                     queries=(
@@ -108,17 +119,21 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Longest step",
-                    description="Of each second. Long prompts in one step stop all answers for as"
-                    " long.",
+                    description=(
+                        "The longest step of each second. A long prompt in a step delays all"
+                        " answers by that time."
+                    ),
                     unit=Unit.SECONDS,
                     latency="itl_max",
                     queries=(_gauge("longest_step_s", "max"),),
                 ),
                 Panel(
                     title="Busy",
-                    description="The share of time spent in steps. Below 1 with a queue, something"
-                    " other than the device holds the engine. A long step that just ended puts it"
-                    " above 1 for a moment.",
+                    description=(
+                        "The share of time spent in steps. If it is below 1 while a queue"
+                        " exists, something other than the device limits the engine. A long step"
+                        " that just ended raises it above 1 for a moment."
+                    ),
                     unit=Unit.NUMBER,
                     queries=(Query(_rate("busy_s_total"), "{{replica}}"),),
                 ),

@@ -1,13 +1,13 @@
-"""Fleet: is anyone hurt, and where?"""
+"""Fleet: are users affected, and where?"""
 
 from typing import Final
 
 from alerts import vocabulary
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
-from exporters import series
-from exporters.engine_series import ENGINE_GAUGES, LAST_SAMPLE
-from exporters.kinds import Series
+from exporters.definitions import series
+from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
+from exporters.definitions.series_types import Series
 
 _UNANSWERED: Final = 'outcome=~"error|rejected"'
 _BURN: Final = Series(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
@@ -15,16 +15,20 @@ _BURN: Final = Series(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
 BOARD: Final = Board(
     uid="tailspan-fleet",
     title="Tailspan / Fleet",
-    description="Is anyone hurt, and where? Start here, and follow a panel's link to the explorer.",
+    description=(
+        "Are users affected, and where? Start here, and follow a panel's link to the explorer."
+    ),
     variables=("model", "region", "replica", "tenant"),
     rows=(
         Row(
-            title="Is anyone hurt?",
+            title="Are users affected?",
             panels=(
                 Panel(
-                    title="Fastest burn of an error budget",
-                    description="How many times too fast the budget of the worst objective went in"
-                    " the last hour. 1 lasts exactly as long as promised; 14.4 wakes someone.",
+                    title="Highest burn rate",
+                    description=(
+                        "The highest burn rate of an objective in the last hour. At 1 the"
+                        " budget lasts exactly for the period; a burn rate of 14.4 sends a page."
+                    ),
                     unit=Unit.TIMES,
                     kind=Kind.NUMBER,
                     width=6,
@@ -33,8 +37,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="P99 of the time to first token",
-                    description="Of the worst model, of streamed answers of the last 5 min, within"
-                    " 1 %. Absent under 381 requests, for then nobody knows a P99.",
+                    description=(
+                        "Of the slowest model, for streamed answers of the last 5 min, exact to"
+                        " 1 %. Absent below 381 requests, which are too few for a P99."
+                    ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
                     width=6,
@@ -48,16 +54,18 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Requests",
-                    description="Requests that ended, a second, whatever their outcome.",
+                    description="Ended requests per second, with any outcome.",
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(rate(series.REQUESTS, SERVERS), "requests"),),
                 ),
                 Panel(
-                    title="Failed or refused",
-                    description="The share of requests with the outcome error or rejected. Clients"
-                    " that left are not in it.",
+                    title="Failed or rejected",
+                    description=(
+                        "The share of requests with the outcome error or rejected. Aborted"
+                        " requests are not counted."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -83,8 +91,10 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="P95 of the time to first token, by replica",
-                    description="Of the last 5 min. One that stands apart is a replica's own"
-                    " trouble; all of them together is load, or a change.",
+                    description=(
+                        "Of the last 5 min. If one replica differs, it has a problem of its"
+                        " own; if all rise, the cause is load or a change."
+                    ),
                     unit=Unit.SECONDS,
                     queries=(
                         Query(
@@ -95,8 +105,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="P95 of the time to first token, by tenant",
-                    description="Of the last 5 min, over all replicas. One that stands apart sends"
-                    " other requests than the rest.",
+                    description=(
+                        "Of the last 5 min, over all replicas. A tenant that differs sends"
+                        " different requests."
+                    ),
                     unit=Unit.SECONDS,
                     queries=(
                         Query(
@@ -107,8 +119,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Requests in the queue, by replica",
-                    description="Waiting for a place in the batch. A queue that grows while the"
-                    " batch does not is more load than the server bears.",
+                    description=(
+                        "Requests waiting for a place in the batch. If the queue grows and the"
+                        " batch does not, the load exceeds the server's capacity."
+                    ),
                     unit=Unit.REQUESTS,
                     queries=(
                         Query(
@@ -120,8 +134,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Requests by tenant",
-                    description="Requests that ended, a second. A flood of one tenant is the"
-                    " others' queue.",
+                    description=(
+                        "Ended requests per second. If one tenant floods a server, the others"
+                        " queue."
+                    ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
                     queries=(
@@ -130,8 +146,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="KV cache in use, by replica",
-                    description="Share of blocks. Near 1 the engine evicts requests and computes"
-                    " them again.",
+                    description=(
+                        "Share of blocks in use. Near 1 the engine evicts requests and computes"
+                        " them again."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     queries=(
@@ -143,10 +161,12 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
                 ),
                 Panel(
-                    title="Silence, by replica",
-                    description="Since when nothing was heard of an engine. It tells of itself each"
-                    " second; Prometheus' own interval comes on top. Above a minute its gauges"
-                    " are gone from here.",
+                    title="Time since the last sample, by replica",
+                    description=(
+                        "Time since the last sample of an engine. Engines report each second;"
+                        " Prometheus' own interval is added. Above a minute the engine's gauges"
+                        " are absent."
+                    ),
                     unit=Unit.SECONDS,
                     queries=(
                         Query(
@@ -163,15 +183,17 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Telemetry received",
-                    description="Spans and data points a second, by what became of them. What is"
-                    " not stored is refused, skipped, or sent again.",
+                    description=(
+                        "Spans and data points per second, by result. Items that are not stored are"
+                        " rejected, skipped, or sent again."
+                    ),
                     unit=Unit.PER_S,
                     width=8,
                     queries=(Query(rate(series.ITEMS, "", by="result"), "{{result}}"),),
                 ),
                 Panel(
-                    title="Room for label values in use",
-                    description="At 1 new values become 'other', or for engines are left out.",
+                    title="Label values, share of the limit",
+                    description="At 1, new values are counted as 'other'; new engines are omitted.",
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
@@ -184,7 +206,7 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(1, BAD)),
                 ),
                 Panel(
-                    title="What a scrape takes",
+                    title="Time per scrape",
                     description="Time to write /metrics. It grows with replicas and tenants.",
                     unit=Unit.SECONDS,
                     width=8,

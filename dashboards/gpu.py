@@ -1,4 +1,4 @@
-"""GPU: what the devices were doing: memory bandwidth, cores, power, clocks."""
+"""GPU: memory bandwidth, cores, power and clocks of the devices."""
 
 from typing import Final
 
@@ -15,8 +15,8 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import GPUS, SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_TOTALS, ROOFLINES
-from exporters.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
+from exporters.definitions.engine_series import ENGINE_TOTALS, ROOFLINES
+from exporters.definitions.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
 
 _LEGEND: Final = "{{replica}} {{gpu}}"
 
@@ -36,16 +36,18 @@ def _mean(field: str) -> tuple[Query, ...]:
 BOARD: Final = Board(
     uid="tailspan-gpu",
     title="Tailspan / GPU",
-    description="What the GPUs were doing: memory bandwidth as measured, cores, power, clocks.",
+    description=("What the GPUs were doing: measured memory bandwidth, cores, power, clocks."),
     variables=("model", "region", "replica"),
     rows=(
         Row(
-            title="All of them, now",
+            title="All GPUs, now",
             panels=(
                 Panel(
                     title="Memory bandwidth in use",
-                    description="Of the peak, measured; the mean over GPUs. Decoding is bound by"
-                    " it: near 1 only more or faster memory helps.",
+                    description=(
+                        "Measured share of the peak, mean over GPUs. It limits decoding: near"
+                        " 1, only more or faster memory helps."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -54,8 +56,10 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Multiprocessors, all",
-                    description="The share of time, the mean over GPUs. Low with long steps and"
-                    " high bandwidth: bound by memory, not idle.",
+                    description=(
+                        "The share of time, mean over GPUs. If it is low while steps are long and"
+                        " bandwidth is high, the GPU is memory-bound, not idle."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=6,
@@ -71,8 +75,8 @@ BOARD: Final = Board(
                     queries=(Query(f"sum({of(GPU_GAUGES['power_w'], GPUS)})", "all"),),
                 ),
                 Panel(
-                    title="Held back",
-                    description="GPUs whose clock something holds back now: heat, power, a cap.",
+                    title="Throttled GPUs",
+                    description="GPUs that are throttled now: by heat, power or a cap.",
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=6,
@@ -86,9 +90,11 @@ BOARD: Final = Board(
             title="Memory bandwidth",
             panels=(
                 Panel(
-                    title="Of the peak",
-                    description="DRAM traffic as the device measures it, of what its clock and bus"
-                    " allow. Not the share of time in which memory was touched.",
+                    title="Share of the peak",
+                    description=(
+                        "DRAM traffic measured by the device, as a share of what its clock and"
+                        " bus allow. Not the share of time in which memory was accessed."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     latency="tpot",
@@ -96,8 +102,10 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
                 ),
                 Panel(
-                    title="Bytes a second",
-                    description="The same in bytes. Weights and KV cache are read anew each step.",
+                    title="Bytes per second",
+                    description=(
+                        "The same in bytes. Weights and KV cache are read again in each step."
+                    ),
                     unit=Unit.BYTES_PER_S,
                     latency="tpot",
                     queries=_each("dram_bandwidth_bytes_per_s"),
@@ -108,10 +116,12 @@ BOARD: Final = Board(
             title="Measured and modelled",
             panels=(
                 Panel(
-                    title="Bytes a second, of each GPU",
-                    description="As the devices measure it, and as the model's shape has it at"
-                    " most: weights, KV cache, activations. Measured far above modelled: somebody"
-                    " else's traffic, or a shape that is not this model's.",
+                    title="Bytes per second of each GPU",
+                    description=(
+                        "Measured by the devices, and the modelled maximum: weights, KV cache,"
+                        " activations. If measured is far above modelled, another process uses"
+                        " the GPU, or the reported model shape is wrong."
+                    ),
                     unit=Unit.BYTES_PER_S,
                     page="root-cause",
                     latency="tpot",
@@ -128,10 +138,12 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Of the peaks, while steps ran",
-                    description="What steps needed of memory bandwidth (MBU) and of arithmetic"
-                    " (MFU). The higher one is what bounds them; both low: CPU, launches or"
-                    " communication do.",
+                    title="Share of the peaks, while steps ran",
+                    description=(
+                        "The share of peak memory bandwidth (MBU) and FLOP/s (MFU) that steps"
+                        " needed. The higher one is the limit. If both are low, the limit is CPU"
+                        " time, kernel launches or communication."
+                    ),
                     unit=Unit.SHARE,
                     page="root-cause",
                     latency="tpot",
@@ -152,16 +164,21 @@ BOARD: Final = Board(
             title="Cores",
             panels=(
                 Panel(
-                    title="Multiprocessors at work",
-                    description="The share of time. High while bandwidth is low: bound by compute,"
-                    " as in long prefills.",
+                    title="Multiprocessors active",
+                    description=(
+                        "The share of time. If it is high while bandwidth is low, the GPU is"
+                        " compute-bound, as in long prefills."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     queries=_each("sm_active_ratio"),
                 ),
                 Panel(
-                    title="Tensor cores at work",
-                    description="The share of time. What multiplies matrices: highest in prefills.",
+                    title="Tensor cores active",
+                    description=(
+                        "The share of time in which the matrix units were active: highest in"
+                        " prefills."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     queries=_each("tensor_active_ratio"),
@@ -180,9 +197,11 @@ BOARD: Final = Board(
                     queries=_each("power_w"),
                 ),
                 Panel(
-                    title="Energy of an output token",
-                    description="Joules of a replica's GPUs over the tokens that it made, prompts"
-                    " included in the energy.",
+                    title="Energy per output token",
+                    description=(
+                        "Joules of a replica's GPUs divided by its output tokens; the energy"
+                        " includes prompts."
+                    ),
                     unit=Unit.JOULES,
                     width=8,
                     page="cost",
@@ -197,9 +216,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Clock, of the highest",
-                    description="Of the multiprocessors. A fall while there is work makes every"
-                    " step slower.",
+                    title="Clock, share of the highest",
+                    description=(
+                        "Clock of the multiprocessors. If it falls under load, every step is"
+                        " slower."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
@@ -218,9 +239,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Held back, by what",
-                    description="GPUs whose clock a reason holds back: heat, power, a cap; none is"
-                    " a line at 0.",
+                    title="Throttled, by reason",
+                    description=(
+                        "GPUs that are throttled, by reason: heat, power, a cap. No GPU is a"
+                        " line at 0."
+                    ),
                     unit=Unit.NUMBER,
                     page="root-cause",
                     queries=(
@@ -239,8 +262,10 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Memory in use",
-                    description="Of what there is, whosever it is. vLLM takes its share at the"
-                    " start: flat is as it should be.",
+                    description=(
+                        "The share of memory in use, by any process. vLLM allocates its share"
+                        " at the start, so a flat line is normal."
+                    ),
                     unit=Unit.SHARE,
                     most=1,
                     queries=(
@@ -251,9 +276,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Processes of others",
-                    description="At work on the GPU beside the replica: they take bandwidth and"
-                    " memory from it.",
+                    title="Other processes",
+                    description=(
+                        "Other processes that use the replica's GPUs: they take bandwidth and"
+                        " memory from it."
+                    ),
                     unit=Unit.NUMBER,
                     page="root-cause",
                     queries=_each("foreign_processes"),

@@ -1,12 +1,12 @@
-"""Objectives: what was promised, what is left of the budget, and how fast it goes."""
+"""Objectives: targets, remaining budget, burn rates."""
 
 from typing import Final
 
 from alerts import vocabulary
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import OBJECTIVES, rate, share
-from exporters import series
-from exporters.kinds import Series
+from exporters.definitions import series
+from exporters.definitions.series_types import Series
 
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
 
@@ -22,16 +22,18 @@ def _bad(window: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-objectives",
     title="Tailspan / Objectives",
-    description="What was promised, how much of the budget is left, and how fast it goes.",
+    description=("The objectives, how much of their budget is left, and how fast it is used."),
     variables=("slo",),
     rows=(
         Row(
-            title="Kept?",
+            title="Compliance",
             panels=(
                 Panel(
-                    title="Requests that kept the promise",
-                    description="Of the requests that the objective is about, over the range shown:"
-                    " counted one by one against the exact threshold, not read off buckets.",
+                    title="Requests that met the objective",
+                    description=(
+                        "The share of the objective's requests over the range shown, counted"
+                        " one by one against the exact threshold, not estimated from buckets."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=8,
@@ -47,8 +49,8 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Promised",
-                    description="The share of requests that is to keep the promise.",
+                    title="Target",
+                    description="The share of requests that must meet the objective.",
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     width=8,
@@ -60,9 +62,12 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Budget spent by the range shown",
-                    description="Bad requests of the range shown, of those that the promise allows"
-                    " at the range's traffic. Above 1 the promise was broken over this range.",
+                    title="Budget used in the range shown",
+                    description=(
+                        "Bad requests in the range shown, as a share of those that the target"
+                        " allows at this traffic. Above 1 the objective was missed over this"
+                        " range."
+                    ),
                     unit=Unit.TIMES,
                     kind=Kind.NUMBER,
                     width=8,
@@ -78,13 +83,15 @@ BOARD: Final = Board(
             ),
         ),
         Row(
-            title="How fast does the budget go?",
+            title="Error budget",
             panels=(
                 Panel(
                     title="Budget left of the whole period",
-                    description="The share of the period's error budget that is left; below 0 the"
-                    " objective is missed. Time that was not watched counts as good. From the rules"
-                    " that `tailspan slo rules` makes, for objectives on other metrics too.",
+                    description=(
+                        "The share of the period's error budget that is left; below 0 the"
+                        " objective is missed. Time without data counts as good. From the rules"
+                        " of `tailspan slo rules`, for objectives on other metrics too."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     signed=True,
@@ -93,9 +100,11 @@ BOARD: Final = Board(
                     thresholds=(Threshold(-10, BAD), Threshold(0, DOUBTFUL), Threshold(0.5, GOOD)),
                 ),
                 Panel(
-                    title="Budget lasts at the present pace",
-                    description="How long the budget that is left lasts if it goes on burning as in"
-                    " the last hour. Empty while nothing burns.",
+                    title="Budget lasts at the present burn rate",
+                    description=(
+                        "How long the remaining budget lasts at the burn rate of the last hour."
+                        " Empty if nothing burns."
+                    ),
                     unit=Unit.DAYS,
                     kind=Kind.NUMBER,
                     width=12,
@@ -104,10 +113,12 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Burn rate",
-                    description="How many times too fast the budget went, by window. A page needs"
-                    " 1 h and 5 m above 14.4, or 6 h and 30 m above 6; a ticket a day above 3 or"
-                    " three above 1. From the rules that `tailspan slo rules` makes.",
+                    title="Burn rate, by window",
+                    description=(
+                        "The burn rate by window. A page needs 1 h and 5 m above 14.4, or 6 h"
+                        " and 30 m above 6; a ticket needs a day above 3 or three days above 1."
+                        " From the rules of `tailspan slo rules`."
+                    ),
                     unit=Unit.TIMES,
                     width=24,
                     queries=tuple(
@@ -121,8 +132,9 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Good and bad requests",
-                    description="Requests a second that kept the promise (this is goodput), and"
-                    " that did not.",
+                    description=(
+                        "Requests per second that met the objective (goodput), and that missed it."
+                    ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
                     colours={"good": "green", "bad": "red"},
@@ -139,9 +151,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Requests that count as nothing",
-                    description="A second, by why: aborted before it was decided, the client's own"
-                    " mistake, a value unknown, or told of too late.",
+                    title="Requests that are not counted",
+                    description=(
+                        "Per second, by reason: aborted before the result was known, a client"
+                        " error, an unknown value, or reported too late."
+                    ),
                     unit=Unit.REQUESTS_PER_S,
                     queries=(
                         Query(
@@ -151,8 +165,8 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Alerts that fire",
-                    description="Of Tailspan's rules, those held back included. 0 is quiet.",
+                    title="Firing alerts",
+                    description="Firing alerts of Tailspan's rules, inhibited ones included.",
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=24,

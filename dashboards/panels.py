@@ -1,4 +1,4 @@
-"""What a panel is: what it asks, what it means, and what its values can be. Knows no Grafana."""
+"""The types of a panel: its queries, its meaning, its range of values. Independent of Grafana."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Unit(StrEnum):
-    """Units under the names that Grafana has for them."""
+    """Units under Grafana's names."""
 
     SECONDS = "s"
     DAYS = "d"
@@ -19,7 +19,7 @@ class Unit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """Times as fast as can be afforded: a burn rate."""
+    """A burn rate: a multiple of the sustainable rate."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"
@@ -30,7 +30,7 @@ class Unit(StrEnum):
 
     @property
     def grafana(self) -> str:
-        """The id of the unit in Grafana; `suffix:` makes one of a word."""
+        """Grafana's id of the unit; `suffix:` makes one from a word."""
         words = {Unit.TOKENS_PER_S, Unit.REQUESTS, Unit.TOKENS, Unit.TIMES, Unit.CPUS}
         return f"suffix: {self}" if self in words else str(self)
 
@@ -54,11 +54,11 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.HERTZ: 1e11,
     Unit.USD: 1e7,
 }
-"""Beyond it a value is no value of that unit; none is ever below 0."""
+"""The highest valid value of each unit; the lowest is 0."""
 
 
 class Kind(StrEnum):
-    """How it is drawn."""
+    """How a panel is drawn."""
 
     LINES = "lines"
     STACKED = "stacked"
@@ -67,9 +67,11 @@ class Kind(StrEnum):
 
 
 class Query(NamedTuple):
-    """A question to Prometheus. `legend` names each series by its labels, as Grafana does. One
-    that is `native` asks for a native histogram where there are no classic buckets of it, and has
-    no answer elsewhere."""
+    """A Prometheus query. `legend` names each series by its labels, as in Grafana.
+
+    A `native` one reads a native histogram if there are no classic buckets, and otherwise returns
+    nothing.
+    """
 
     expr: str
     legend: str
@@ -78,7 +80,7 @@ class Query(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """From `value` on the panel takes this colour."""
+    """From `value` on, the panel has this colour."""
 
     value: float
     colour: str
@@ -101,15 +103,15 @@ class Panel:
     width: int = 12
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    """By legend, where series have colours of their own."""
+    """By legend, for series with fixed colours."""
     latency: str = "ttft"
-    """Which latency the explorer shows that the panel leads to."""
+    """The latency to select in the linked explorer page."""
     page: str = "requests"
-    """Which page of the explorer it leads to."""
+    """The linked explorer page."""
     most: float | None = None
-    """The top of the scale, where there is one."""
+    """The top of the scale, if fixed."""
     signed: bool = False
-    """Whether its values may be below zero; of others the scale begins there."""
+    """Whether values may be negative; otherwise the scale begins at 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +131,9 @@ class Board:
     description: str
     rows: tuple[Row, ...]
     variables: tuple[str, ...]
-    """By name, of `variables.py`, in the order of the page."""
+    """Names from `variables.py`, in order."""
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """All of them."""
+        """All panels."""
         return tuple(panel for row in self.rows for panel in row.panels)

@@ -1,7 +1,7 @@
-"""Dashboards into a Grafana: folder, data source, dashboards; only what differs.
+"""Upload folder, data source and dashboards to a Grafana; only what differs.
 
-Everything has a uid of its own here, so that a second push finds what the first one made. What
-was changed in Grafana by hand since then is shown as a difference, and put back.
+Everything has a fixed uid, so that a second push finds what the first one created. Manual changes
+are shown as a difference, and reverted.
 """
 
 import difflib
@@ -30,29 +30,29 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana did not take it, or is none; the sentence says what to do."""
+    """Grafana rejected the upload, or the server is no Grafana. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is, or would be, made or mended."""
+    """One thing that is, or would be, created or updated."""
 
     what: str
     action: str
     """`create`, `update` or `unchanged`."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified difference, where there is something to compare with."""
+    """Lines of a unified diff, if there is something to compare with."""
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """The data source for a Prometheus at this address, as seen from Grafana."""
+    """Return the data source for a Prometheus at this address, as seen from Grafana."""
     return {
         "uid": SOURCE_UID,
         "name": "Tailspan Prometheus",
         "type": "prometheus",
         "access": "proxy",
         "url": url,
-        # Grafana makes $__rate_interval of it.
+        # Grafana derives $__rate_interval from it.
         "jsonData": {"httpMethod": "POST", "timeInterval": f"{scrape_s:g}s"},
     }
 
@@ -65,20 +65,20 @@ def push(
     *,
     dry_run: bool = False,
 ) -> Iterator[Change]:
-    """Bring a Grafana up to date, a thing at a time.
+    """Update a Grafana, one thing at a time.
 
     Args:
-        url: of the Grafana, with its path where it has one.
+        url: of the Grafana, including its path.
         token: of a service account.
-        boards: what is to be there.
-        source: a data source to be there; None leaves data sources alone.
-        dry_run: only tell what would be done.
+        boards: the dashboards.
+        source: the data source; None to leave data sources unchanged.
+        dry_run: only report what would be done.
 
     Raises:
-        PushError: it refused, cannot be reached, or is no Grafana.
+        PushError: Grafana rejects it, cannot be reached, or is no Grafana.
     """
     api = _connect(url, token)
-    url = masked(url)  # what follows only shows it
+    url = masked(url)  # only for display
     folder: Document = {"uid": FOLDER_UID, "title": FOLDER_TITLE}
     yield _folder(api, url, folder, dry_run)
     if source is not None:
@@ -87,26 +87,36 @@ def push(
         yield _board(api, url, build(board), dry_run)
 
 
-def _connect(url: str, token: str) -> Any:
+def check_address(url: str) -> None:
+    """Check that a URL can be a Grafana's.
+
+    Raises:
+        PushError: it is malformed, or holds a password.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PushError(
-            f"{masked(url)!r} is no address of a Grafana; write http://HOST:3000 or https://HOST"
+            f"{masked(url)!r} is not a Grafana address; allowed: http://HOST:3000 or https://HOST"
         )
     if "@" in parts.netloc:
         raise PushError(
-            f"{masked(url)} must hold no user and password; give the token of a service account"
+            f"{masked(url)} must not contain user and password; use the token of a service account"
         )
-    # The library joins path and `api` as they are.
+
+
+def _connect(url: str, token: str) -> Any:
+    check_address(url)
+    parts = urlsplit(url)
+    # The library joins path and `api` unchanged.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
-    api.client.s.max_redirects = 0  # the token is for this address
+    api.client.s.max_redirects = 0  # the token belongs to this address
     url = masked(url)
     with _refusals(url, "to say how it is"):
         health = api.health.check()
     if not isinstance(health, Mapping) or "database" not in health:
-        raise PushError(f"{url} answers, and is no Grafana: its /api/health is not Grafana's")
+        raise PushError(f"{url} answers but is no Grafana: its /api/health is not Grafana's")
     return api
 
 
@@ -116,7 +126,7 @@ def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     if there is not None:
         return Change(what, "unchanged")
     if not dry_run:
-        with _refusals(url, f"to make the {what}"):
+        with _refusals(url, f"to create the {what}"):
             api.folder.create_folder(wanted["title"], uid=wanted["uid"])
     return Change(what, "create")
 
@@ -126,10 +136,10 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     there = _there(url, f"the {what}", lambda: api.datasource.get_datasource_by_uid(wanted["uid"]))
     if there is None:
         if not dry_run:
-            with _refusals(url, f"to make the {what} (this takes the role Admin)"):
+            with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
-    # Grafana tells more of it than we have a say in.
+    # Grafana returns more fields than we set.
     held = {key: there.get(key) for key in wanted}
     held["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
     if held == wanted:
@@ -140,7 +150,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
             **wanted,
             "jsonData": {**(there.get("jsonData") or {}), **wanted["jsonData"]},
         }
-        with _refusals(url, f"to change the {what} (this takes the role Admin)"):
+        with _refusals(url, f"to change the {what} (requires the role Admin)"):
             api.datasource.update_datasource_by_uid(wanted["uid"], both)
     return Change(what, "update", _difference(held, wanted))
 
@@ -162,7 +172,7 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # With the version that was compared: what somebody saves meanwhile is not lost.
+            # With the compared version, so that concurrent changes are not lost.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,
@@ -182,7 +192,7 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
 
 
 def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
-    """What there is; None where there is none."""
+    """Return the existing object; None if there is none."""
     try:
         with _refusals(url, f"to show {what}"):
             return get()
@@ -191,28 +201,38 @@ def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
 
 
 class _AbsentError(PushError):
-    """Not found."""
+    """The object does not exist."""
 
 
 @contextmanager
 def _refusals(url: str, asked: str) -> Iterator[None]:
-    """Each refusal as a sentence."""
+    """Translate each rejection to a sentence."""
     try:
         yield
     except GrafanaException as error:
         raise _refused(url, asked, error) from error
     except requests.exceptions.TooManyRedirects as error:
         raise PushError(
-            f"{url} redirects, which is not followed: give the address that it leads to"
+            f"{url} redirects, which is not followed: use the address that it redirects to"
         ) from error
     except requests.exceptions.JSONDecodeError as error:
-        raise PushError(f"{url} answers, and is no Grafana: it was asked {asked}") from error
+        raise PushError(f"{url} answers but is no Grafana: asked {asked}") from error
     except requests.exceptions.SSLError as error:
         raise PushError(f"{url}: its certificate is not trusted: {error}") from error
     except requests.exceptions.Timeout as error:
         raise PushError(f"{url} did not answer within {TIMEOUT_S:g} s") from error
     except requests.exceptions.RequestException as error:
-        raise PushError(f"{url} cannot be reached: {error}") from error
+        raise PushError(f"{url} cannot be reached: {_innermost(error)}") from error
+
+
+def _innermost(error: BaseException) -> str:
+    """Return what the operating system said, without the libraries around it."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.strerror:
+            return found.strerror
+        found = found.__cause__ or found.__context__
+    return str(error)
 
 
 def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
@@ -230,11 +250,11 @@ def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
                 " or Admin where --prometheus is given"
             )
         case 404:
-            return _AbsentError(f"{url} knows no place for what was asked, {asked}{said}")
+            return _AbsentError(f"{url} has no such endpoint or object: {asked}{said}")
         case 409 | 412:
             return PushError(
-                f"{url} refused {asked}{said}: somebody else changed it, or something else has its"
-                " name; look with --dry-run, and push again"
+                f"{url} refused {asked}{said}: it was changed meanwhile, or another object has its"
+                " name; check with --dry-run, and push again"
             )
         case status if status >= 500:
             return PushError(

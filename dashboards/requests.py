@@ -1,10 +1,10 @@
-"""Requests: how long they take, where the time goes, how they end."""
+"""Requests: how long they take, in which phases, and how they end."""
 
 from typing import Final
 
 from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
-from exporters import series
+from exporters.definitions import series
 from ui.kit import colours
 
 _PHASES: Final = {
@@ -21,7 +21,7 @@ _PARTS: Final = {
     "preempted": ("preempted", colours.PREEMPTED),
     "stall": ("stall", colours.STALL),
 }
-"""By part: as the page calls it, and its colour."""
+"""By part: its name on the page, and its colour."""
 _OUTCOMES: Final = {
     "stop": "#4f9a57",
     "length": "#a3c9a8",
@@ -35,8 +35,8 @@ _QUANTILES: Final = {"0.5": "P50", "0.95": "P95", "0.99": "P99"}
 def _latency(title: str, field: str, what: str) -> Panel:
     return Panel(
         title=title,
-        description=f"{what} Of the last 5 min, by model, within 1 %; a quantile is absent where"
-        " too few requests tell.",
+        description=f"{what} Of the last 5 min, by model, exact to 1 %. A quantile is absent below"
+        " its minimum sample size.",
         unit=Unit.SECONDS,
         width=8,
         latency=field.removesuffix("_s"),
@@ -53,11 +53,11 @@ _TTFT: Final = next(each for each in series.HISTOGRAMS if each.field == "ttft_s"
 BOARD: Final = Board(
     uid="tailspan-requests",
     title="Tailspan / Requests",
-    description="How long requests take, where their time goes, and how they end.",
+    description="How long requests take, in which phases, and how they end.",
     variables=("model", "region", "replica", "tenant"),
     rows=(
         Row(
-            title="How long?",
+            title="Latency",
             panels=(
                 _latency(
                     "Time to first token",
@@ -65,18 +65,22 @@ BOARD: Final = Board(
                     "From receipt to the first byte, of streamed answers.",
                 ),
                 _latency(
-                    "Time per output token", "tpot_s", "Mean of each answer, after its first token."
+                    "Time per output token",
+                    "tpot_s",
+                    "Mean time per token of each answer, after its first token.",
                 ),
                 _latency(
                     "Longest gap between tokens", "itl_max_s", "The worst stutter of each answer."
                 ),
                 _latency(
-                    "End to end", "e2e_s", "From receipt to delivery, of requests answered in full."
+                    "End to end",
+                    "e2e_s",
+                    "From receipt to delivery, of completely answered requests.",
                 ),
-                _latency("Queue", "queue_s", "Waited for a place in the batch."),
+                _latency("Queue", "queue_s", "Time waiting for a place in the batch."),
                 Panel(
                     title="Time to first token, P95 by tenant",
-                    description="Of the last 5 min, of the tenants chosen above.",
+                    description="Of the last 5 min, for the tenants selected above.",
                     unit=Unit.SECONDS,
                     width=8,
                     queries=(
@@ -88,27 +92,31 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Time to first token, all requests",
-                    description="Requests a second by how long the first byte took. Two bands are"
-                    " two kinds of requests, or a server that stalls. A dot is one request"
-                    " (exemplar): click it for its trace.",
+                    description=(
+                        "Requests per second by time to first byte. Two bands mean two kinds of"
+                        " requests, or a server that stalls. A dot is one request (exemplar):"
+                        " click it for its trace."
+                    ),
                     unit=Unit.SECONDS,
                     kind=Kind.HEATMAP,
                     width=24,
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # It names both kinds of series, and so the exemplars of either.
+                        # The query names both kinds of series, and so the exemplars of both.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),
             ),
         ),
         Row(
-            title="Where does the time go?",
+            title="Time by phase and part",
             panels=(
                 Panel(
-                    title="Seconds a request, by phase",
-                    description="The mean over the interval of requests that ended in it; phases"
-                    " add up to end to end. The phase that grew is where to look.",
+                    title="Seconds per request, by phase",
+                    description=(
+                        "Mean of the requests that ended in the interval; the phases sum to end"
+                        " to end. Look at the phase that grew."
+                    ),
                     unit=Unit.SECONDS,
                     kind=Kind.STACKED,
                     latency="e2e",
@@ -125,9 +133,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Prefill and decode, by what the time was spent on",
-                    description="Own work; prompts and tokens of others in the same steps; evicted"
-                    " and computed again; step time that nothing explains (stall).",
+                    title="Prefill and decode, by part",
+                    description=(
+                        "Own work; other requests' prompts and tokens in the same steps;"
+                        " eviction and recomputation; step time that no work explains (stall)."
+                    ),
                     unit=Unit.SHARE,
                     kind=Kind.STACKED,
                     most=1,
@@ -150,10 +160,12 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Waiting in the queue, by what stood in the way",
-                    description="Requests in the queue on average: for a seat in the batch, for"
-                    " blocks of KV cache, for the step's tokens (budget), for an adapter, cache or"
-                    " grammar (held), or only for the step under way.",
+                    title="Waiting requests, by reason",
+                    description=(
+                        "Mean number of waiting requests: for a place in the batch, for KV"
+                        " blocks, for the step's tokens (budget), for an adapter, cache or"
+                        " grammar (held), or for the current step."
+                    ),
                     unit=Unit.REQUESTS,
                     kind=Kind.STACKED,
                     latency="queue",
@@ -165,9 +177,11 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Tokens a request",
-                    description="Means over the interval. Longer prompts make a longer prefill,"
-                    " longer answers a longer decode: then it is the work that grew.",
+                    title="Tokens per request",
+                    description=(
+                        "Means over the interval. Longer prompts lengthen the prefill, longer"
+                        " answers the decode: the work grew."
+                    ),
                     unit=Unit.TOKENS,
                     latency="e2e",
                     queries=(
@@ -197,12 +211,14 @@ BOARD: Final = Board(
             ),
         ),
         Row(
-            title="How do they end?",
+            title="Outcomes and goodput",
             panels=(
                 Panel(
                     title="Outcomes",
-                    description="Requests a second. stop and length are whole answers; abort is a"
-                    " client that left; rejected never reached the engine.",
+                    description=(
+                        "Requests per second. stop and length are complete answers; abort means"
+                        " that the client left; rejected requests never reached the engine."
+                    ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
                     colours=_OUTCOMES,
@@ -210,7 +226,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Goodput",
-                    description="Requests a second that kept each objective's promise.",
+                    description="Requests per second that met each objective.",
                     unit=Unit.REQUESTS_PER_S,
                     queries=(Query(rate(series.SLO_GOOD_EVENTS, "", by="slo"), "{{slo}}"),),
                 ),

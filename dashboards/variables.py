@@ -1,13 +1,13 @@
-"""What the reader chooses at the top of a page."""
+"""The variables at the top of a dashboard."""
 
 from typing import Final, NamedTuple
 
-from exporters.engine_series import ENGINE_INFO
-from exporters.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
+from exporters.definitions.engine_series import ENGINE_INFO
+from exporters.definitions.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
 
 
 class Variable(NamedTuple):
-    """A choice among the values of a label."""
+    """A selection among the values of a label."""
 
     label: str
     description: str
@@ -15,9 +15,9 @@ class Variable(NamedTuple):
 
 
 SOURCE: Final = "source"
-"""Which Prometheus."""
+"""The Prometheus data source."""
 EXPLORER: Final = "explorer"
-"""Where Tailspan's own pages are: links lead there."""
+"""The explorer's address, for links."""
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 _ENGINES: Final = f'{ENGINE_INFO.name}{{model=~"$model",region=~"$region"}}'
@@ -26,15 +26,15 @@ VARIABLES: Final = {
     "model": Variable("Model", "Served models.", f"label_values({REQUESTS.name}, model)"),
     "region": Variable(
         "Region",
-        "Where servers are; narrows the replicas.",
+        "Region of the servers; limits the replicas.",
         f'label_values({ENGINE_INFO.name}{{model=~"$model"}}, region)',
     ),
     "replica": Variable("Replica", "Single servers.", f"label_values({_ENGINES}, replica)"),
     "tenant": Variable(
         "Tenant",
-        "Who asked. Only panels that are by tenant heed it.",
+        "Tenant of the requests. Applies only to panels by tenant.",
         f'label_values({TENANT_REQUESTS.name}{{model=~"$model"}}, tenant)',
     ),
     "slo": Variable("Objective", "Promises.", f"label_values({SLO_EVENTS.name}, slo)"),
 }
-"""By name. A reader who chooses nothing sees all."""
+"""By name. Without a selection, all values are shown."""

@@ -1,6 +1,6 @@
-"""Why did this latency grow? The whole way from columns to an explanation.
+"""Explain why a latency grew: from columns to an explanation.
 
-Pure. No clock, no socket, no SQL; the same columns give the same answer.
+Pure. No clock, no socket, no SQL. The same columns give the same answer.
 """
 
 from collections.abc import Sequence
@@ -9,65 +9,65 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.attainment import Attainment, Threshold, attainment
-from diagnosis.case import Case, case_of
-from diagnosis.causes.claim import Claim, Evidence, settled
-from diagnosis.consistency import contradictions
-from diagnosis.dimensions import hardest_hit
+from diagnosis.causes.masked import MaskedCause, all_claims, masked_causes, wide_share
+from diagnosis.claim import Claim, Evidence, divide_terms
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
-from diagnosis.hidden import Hidden, claims_of, hidden, wide_share
-from diagnosis.onset import onset_unix_ns
-from diagnosis.parts import PARTS, asked_s, split_s
-from diagnosis.pool import of_their_models
-from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import BoolArray, FloatArray, Requests
-from diagnosis.servers import Servers
-from diagnosis.tail import (
-    ENOUGH,
-    FEW,
-    MORE_OF_ALL,
+from diagnosis.growth.case import Case, case_of
+from diagnosis.growth.own_work import fit_own_work
+from diagnosis.inputs.littles_law import contradictions
+from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.inputs.same_models import same_model_requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.attainment import Attainment, Threshold, attainment
+from diagnosis.latency.onset import onset_unix_ns
+from diagnosis.latency.parts import PARTS, selected_latency_s, split_s
+from diagnosis.latency.risk_ratios import risk_ratios
+from diagnosis.latency.tail import (
+    BODY_GROWTH_RATIOS,
+    FULLY_SORTED_UP_TO,
+    MIN_TAIL_REQUESTS,
     SHARES,
     Stretch,
-    drawn_blocks,
     interval,
     needed,
+    resampled_blocks,
     share_for,
     shares_over,
     stretch,
     tail_means,
     tail_starts,
 )
-from diagnosis.work import learn
+from diagnosis.question import Metric, Question, Span
 
-GROWN: Final = 1.10
-"""Where no objective judges, the slow requests' mean has grown where even its interval's low end
-is above this, times the baseline's."""
+MIN_GROWTH_RATIO: Final = 1.10
+"""Without a deciding objective, the slow requests' mean has grown if the low end of its interval
+exceeds the baseline's by this factor."""
 
 CHANCE: Final = 0.01
-"""Narrower than the intervals shown: a verdict is asked for more often than an interval is read."""
+"""Error probability of a verdict. It is below that of the displayed intervals, because verdicts are
+computed more often."""
 
-MORE_SLOW: Final = 1.6
-"""Times as many requests beyond where the baseline's tail begins."""
+MORE_SLOW_RATIO: Final = 1.6
+"""Required ratio of requests beyond the start of the baseline's tail."""
 
-UNHEARD_OF: Final = 1.5
-"""Times the slowest of the baseline: as many requests as make a tail beyond that are no chance,
-though all of them were in one minute, which draws of minutes often leave out."""
+OUTLIER_RATIO: Final = 1.5
+"""Multiple of the baseline's slowest request. As many requests as form a tail beyond it are no
+chance, even if all were in one minute, which resampled minutes often miss."""
 
-_MOST_HIT: Final = 0.10
+_MAX_SLOW_SHARE: Final = 0.10
 
-LEAST_S: Final = {
+MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
     Metric.QUEUE: 1e-3,
     Metric.ITL_MAX: 1e-3,
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
 }
-"""A growth that nobody can feel is none."""
+"""A smaller growth is imperceptible and does not count."""
 
-LEAST_SHARE: Final = 0.01
-MOST_SHARE: Final = 0.05
-"""A cause is named where it alone would have been a growth worth telling; at a share between
-these two at least."""
+MIN_NAMED_SHARE: Final = 0.01
+MAX_NAMED_SHARE: Final = 0.05
+"""A cause is named if it alone would count as growth. The minimum share lies between these two."""
 
 
 def explain(
@@ -76,22 +76,23 @@ def explain(
     question: Question,
     thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
-    """Explain a latency's growth from one stretch of time to another.
+    """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: everybody's, at least those of window and baseline; others are left out. Whom
-            the question asks about decides whose latency is explained, not by what.
-        servers: what the servers reported in both, and their starts before.
-        question: which latency, of whom, window and baseline.
-        thresholds: what objectives ask of this latency. Where they can judge, they decide
-            whether there is an incident; else the size of the growth does.
+        requests: of all clients, at least those of window and baseline; others are ignored. The
+            question's filter selects whose latency is explained, not which evidence is used.
+        servers: samples of both ranges, and starts before them.
+        question: which latency, of which requests, window and baseline.
+        thresholds: those that objectives set for this latency. If one of them can decide, it
+            decides
+            whether there is an incident; otherwise the size of the growth does.
     """
     window, baseline = question.window, question.baseline
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
-    now, before = of_their_models(now, before, question)
+    now, before = same_model_requests(now, before, question)
     tails = _stretch(now, question, window), _stretch(before, question, baseline)
-    attained = tuple(attainment(now, before, question, each) for each in thresholds)
+    attainments = tuple(attainment(now, before, question, each) for each in thresholds)
     share = share_for(*tails)
     if share is None:
         return Explanation(
@@ -100,15 +101,15 @@ def explain(
             len(tails[0]),
             len(tails[1]),
             needed(),
-            attained=attained,
+            attainments=attainments,
         )
-    answer = _explained(question, servers, now, before, tails, share, attained)
-    # Those of the baseline too: some of them may have waited into the window.
-    return replace(answer, doubts=contradictions(requests, servers.engines, window))
+    answer = _explained(question, servers, now, before, tails, share, attainments)
+    # Includes the baseline's requests: some of them may have waited into the window.
+    return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
 def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:
-    latency = asked_s(requests, question)
+    latency = selected_latency_s(requests, question)
     return stretch(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
 
 
@@ -119,49 +120,49 @@ def _explained(
     before: Requests,
     tails: tuple[Stretch, Stretch],
     share: float,
-    attained: tuple[Attainment, ...],
+    attainments: tuple[Attainment, ...],
 ) -> Explanation:
     slow, usual = tails
-    judging = [each for each in attained if each.judges]
-    hurt = any(each.fell for each in judging)
-    if hurt:
+    judging = [each for each in attainments if each.decides]
+    objective_missed = any(each.fell for each in judging)
+    if objective_missed:
         share = _share_that_grew(tails, share, question.metric)
-    drawn = drawn_blocks(slow.block_count), drawn_blocks(usual.block_count, seed=1)
+    drawn = resampled_blocks(slow.block_count), resampled_blocks(usual.block_count, seed=1)
     means_now = tail_means(slow, share, drawn[0])
     means_before = tail_means(usual, share, drawn[1])
     now_s, baseline_s = _tail_mean_s(slow, share), _tail_mean_s(usual, share)
-    case = case_of(question, servers, now, before, tails, share, learn(before))
-    larger = now_s - baseline_s > _enough_s(baseline_s, question.metric)
-    grown = hurt or (
+    case = case_of(question, servers, now, before, tails, share, fit_own_work(before))
+    larger = now_s - baseline_s > _min_growth_s(baseline_s, question.metric)
+    grown = objective_missed or (
         not judging
         and larger
         and (
-            interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
+            interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > MIN_GROWTH_RATIO
             or _many_more(slow, usual, share, drawn)
-            or int((slow.latency_s > UNHEARD_OF * usual.latency_s[0]).sum()) >= ENOUGH
+            or int((slow.latency_s > OUTLIER_RATIO * usual.latency_s[0]).sum()) >= MIN_TAIL_REQUESTS
         )
     )
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # more requests were slow, by nothing that their means show
+        unexplained = 1.0  # more requests are slow, but their mean did not grow
     if grown and larger:
         causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
         if causes and wide is not None:
             wider = case_of(question, servers, now, before, tails, wide, case.work)
-            beneath = hidden(wider, slow, share, [cause.id for cause in causes])
-            causes, unexplained = _with_hidden(causes, unexplained, beneath, baseline_s)
+            masked = masked_causes(wider, slow, share, [cause.id for cause in causes])
+            causes, unexplained = _with_masked(causes, unexplained, masked, baseline_s)
     asked = now.matching(question.where)
     hit = _hit(now, slow, usual, share)
-    hits, tested = hardest_hit(now.rows(asked), hit[asked]) if grown else ([], 0)
+    hits, tested = risk_ratios(now.rows(asked), hit[asked]) if grown else ([], 0)
     return Explanation(
         question=question,
         verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,
         requests=len(slow),
         baseline_requests=len(usual),
         needed=needed(),
-        attained=attained,
+        attainments=attainments,
         tail_share=share,
         baseline_s=baseline_s,
         now_s=now_s,
@@ -178,20 +179,21 @@ def _tail_mean_s(of: Stretch, share: float) -> float:
     return float(of.latency_s[: of.tail(share)].mean())
 
 
-def _enough_s(baseline_s: float, metric: Metric) -> float:
-    return max((GROWN - 1.0) * baseline_s, LEAST_S[metric])
+def _min_growth_s(baseline_s: float, metric: Metric) -> float:
+    return max((MIN_GROWTH_RATIO - 1.0) * baseline_s, MIN_GROWTH_S[metric])
 
 
 def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
-    """How much to look at where an objective was broken by more requests: the tail, or as much
-    more of them as it takes to see the growth. Few outliers of the baseline may be slower than
-    all that broke it since."""
+    """Return the tail share at which the growth is visible, if an objective was broken more often.
+
+    A few outliers of the baseline may be slower than all requests that broke the objective since.
+    """
     longest = max(len(each) for each in tails)
-    widest = 1.0 if longest <= FEW else FEW / longest
+    widest = 1.0 if longest <= FULLY_SORTED_UP_TO else FULLY_SORTED_UP_TO / longest
     for wider in (*SHARES, 1.0):
         if share <= wider <= max(widest, share):
             now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)
-            if now_s - baseline_s > _enough_s(baseline_s, metric):
+            if now_s - baseline_s > _min_growth_s(baseline_s, metric):
                 return wider
     return share
 
@@ -199,12 +201,14 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Whether surely more requests are as slow as the baseline's slow ones, its slower quarter or
-    its slower half. A few outliers in the baseline leave its tail's mean uncertain; these they do
-    not move."""
-    levels = {share: MORE_SLOW}
-    if len(usual) <= FEW:
-        levels = {**MORE_OF_ALL, **levels}
+    """Return whether clearly more requests are as slow as the baseline's tail, slower quarter or
+    half.
+
+    A few outliers make the mean of the baseline's tail uncertain. They do not move these quantiles.
+    """
+    levels = {share: MORE_SLOW_RATIO}
+    if len(usual) <= FULLY_SORTED_UP_TO:
+        levels = {**BODY_GROWTH_RATIOS, **levels}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
         low, _ = interval(shares_over(slow, threshold_s, drawn[0]), CHANCE)
@@ -214,11 +218,13 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
-    """(n,) the requests slower than the baseline's tail begins; the slowest tenth at most, for
-    where all are hit it is the hardest hit that tell something."""
+    """(n,) the requests slower than the start of the baseline's tail, at most the slowest tenth.
+
+    If all requests are slow, the slowest ones show where it is worst.
+    """
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
-    hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MOST_HIT))]] = True
+    hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True
     return hit
 
 
@@ -231,20 +237,22 @@ def _parts(case: Case) -> list[PartGrowth]:
 
 
 def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
-    """The causes worth naming, largest first, and what no claim takes."""
-    claims = claims_of(case)
+    """Return the causes worth naming, largest first, and the share that no claim takes."""
+    claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
-    weights = settled(claims, len(case.slow))
+    weights = divide_terms(claims, len(case.slow))
     whole_s = float(terms[:, grew].sum(axis=1).mean())
     if not whole_s > 0:
         return [], 1.0
-    # What a claim takes of each slow request's terms that grew, over their whole. A request's own
-    # term may have shrunk where the mean grew: a claim on the others could exceed the mean.
+    # Each claim's seconds of the terms that grew, as a share of their sum. A single request's term
+    # may have shrunk although the mean grew, so the other claims could exceed the mean.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
-    worth = min(max((GROWN - 1.0) * baseline_s / whole_s, LEAST_SHARE), MOST_SHARE)
+    worth = min(
+        max((MIN_GROWTH_RATIO - 1.0) * baseline_s / whole_s, MIN_NAMED_SHARE), MAX_NAMED_SHARE
+    )
     named = [
         _cause(claim, float(share))
         for claim, share in zip(claims, shares, strict=True)
@@ -254,17 +262,17 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
     return named, max(0.0, 1.0 - sum(cause.share for cause in named))
 
 
-def _with_hidden(
-    causes: Sequence[Cause], unexplained: float, beneath: Sequence[Hidden], baseline_s: float
+def _with_masked(
+    causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """The causes with those that they hide, which take their shares of theirs alike."""
+    """Return the causes with the masked ones added; all other shares shrink in proportion."""
     found = []
-    for each in beneath:
-        told = Evidence(
-            "slow requests' mean with it alone, s", baseline_s, baseline_s + each.alone_s
+    for each in masked:
+        alone = Evidence(
+            "slow requests' mean with this cause alone, s", baseline_s, baseline_s + each.alone_s
         )
         cause = _cause(each.claim, each.share)
-        found.append(replace(cause, evidence=(told, *cause.evidence)))
+        found.append(replace(cause, evidence=(alone, *cause.evidence)))
     left = 1.0 - sum(cause.share for cause in found)
     if not found or left <= 0:
         return list(causes), unexplained

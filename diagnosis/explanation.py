@@ -1,7 +1,7 @@
-"""What an explanation says.
+"""The answer of a diagnosis.
 
-Pure. Seconds are of the slow requests' mean; shares are of what was added to it: the sum of the
-terms that grew.
+Pure. Seconds are means over the slow requests. Shares are of the added time: the sum of the terms
+that grew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Evidence, Lever
+from diagnosis.claim import Evidence, Lever
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
-"""A tail that moved by at most this share of the baseline's counts as unchanged."""
+"""A tail that moved by at most this share of the baseline's is unchanged."""
 
 
 class Verdict(StrEnum):
@@ -27,9 +27,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause, with its share of what was added, in [0, 1].
+    """One cause and its share of the added time, in [0, 1].
 
-    The share has no interval: none whose coverage was measured and held is known.
+    The share has no interval, because no method with measured coverage is known.
     """
 
     id: str
@@ -49,13 +49,13 @@ class PartGrowth:
 
     @property
     def excess_s(self) -> float:
-        """What it grew by; negative where it shrank."""
+        """The increase; negative if it shrank."""
         return self.now_s - self.baseline_s
 
 
 @dataclass(frozen=True, slots=True)
-class HardHit:
-    """Requests of one kind that are slow more often than the others."""
+class RiskRatio:
+    """One group of requests that is slow more often than the rest."""
 
     dimension: str
     value: str
@@ -69,9 +69,9 @@ class HardHit:
 class Explanation:
     """The answer to a question.
 
-    `tail_share` is how much of each stretch counts as slow, `excess_s` how much the slow
-    requests' mean grew (the parts' excesses sum to it), `unexplained` the share of it that no
-    cause takes. `needed` is how many requests each stretch needs for a verdict.
+    `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of their
+    mean; the parts' excesses sum to it. `unexplained` is the share of the added time that no cause
+    takes. `needed` is the number of requests that each range needs for a verdict.
     """
 
     question: Question
@@ -86,12 +86,12 @@ class Explanation:
     causes: Sequence[Cause] = ()
     unexplained: float | None = None
     parts: Sequence[PartGrowth] = ()
-    dimensions: Sequence[HardHit] = ()
+    dimensions: Sequence[RiskRatio] = ()
     dimensions_tested: int = 0
-    attained: Sequence[Attainment] = ()
-    """How the objectives on this latency were kept, before and now."""
-    doubts: Sequence[str] = ()
-    """What the data says against itself, in sentences."""
+    attainments: Sequence[Attainment] = ()
+    """Attainment of the objectives on this latency, in window and baseline."""
+    contradictions: Sequence[str] = ()
+    """Contradictions within the data, one sentence each."""
 
     @property
     def excess_s(self) -> float | None:
@@ -106,19 +106,19 @@ class Explanation:
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property
-    def judged(self) -> Sequence[Attainment]:
-        """The attainments of the objectives that decide whether somebody was hurt."""
-        return [each for each in self.attained if each.judges]
+    def deciding(self) -> Sequence[Attainment]:
+        """The attainments that decide whether there is an incident."""
+        return [each for each in self.attainments if each.decides]
 
     @property
-    def grew_but_kept(self) -> bool:
-        """Whether the slow requests' mean grew, and the objectives say that nobody was hurt."""
-        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.judged)
+    def grew_within_objectives(self) -> bool:
+        """Whether the slow requests' mean grew while all deciding objectives were met."""
+        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """The judging objective with the largest share of slow requests among those that the
-        window misses; None where it misses none."""
-        missed = (each for each in self.judged if each.missed)
+        """The deciding objective that the window misses with the largest share of slow requests;
+        None if it misses none."""
+        missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

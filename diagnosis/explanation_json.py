@@ -1,4 +1,4 @@
-"""An explanation as JSON: the shape that others read.
+"""Serialise an explanation as JSON. The keys are published.
 
 Pure.
 """
@@ -6,16 +6,16 @@ Pure.
 from dataclasses import asdict
 from typing import Any, Final
 
-from diagnosis.attainment import Attainment
 from diagnosis.explanation import Cause, Explanation
-from diagnosis.parts import PHASE
+from diagnosis.latency.attainment import Attainment
+from diagnosis.latency.parts import PHASE
 from diagnosis.question import Span
 
 PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit")
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """The explanation's JSON object; instants are unix seconds, unknown is null."""
+    """Return the explanation's JSON object. Instants are unix seconds; unknown is null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,
@@ -30,11 +30,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # Its interval covered the growth in 7 % to 71 % of redrawn simulations of three faults.
+        # No interval: it contained the true growth in 7 % to 71 % of redrawn simulations of three
+        # faults.
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
-        "objectives": [_objective(each) for each in explanation.attained],
+        "objectives": [_objective(each) for each in explanation.attainments],
         "causes": [_cause(cause) for cause in explanation.causes],
         "unexplained_share": explanation.unexplained,
         "phases": _phases(explanation),
@@ -50,7 +51,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         ],
         "dimensions": [asdict(hit) for hit in explanation.dimensions],
         "dimensions_tested": explanation.dimensions_tested,
-        "doubts": list(explanation.doubts),
+        "doubts": list(explanation.contradictions),
     }
 
 
@@ -64,10 +65,10 @@ def _objective(each: Attainment) -> dict[str, Any]:
         "threshold_s": each.threshold_s,
         "target_ratio": 1.0 - each.budget,
         "baseline_requests": each.baseline_requests,
-        "baseline_kept_ratio": each.baseline_kept if each.baseline_requests else None,
+        "baseline_kept_ratio": each.baseline_attained_ratio if each.baseline_requests else None,
         "requests": each.requests,
-        "kept_ratio": each.kept if each.requests else None,
-        "fell": each.fell if each.judges else None,
+        "kept_ratio": each.attained_ratio if each.requests else None,
+        "fell": each.fell if each.decides else None,
     }
 
 
@@ -75,7 +76,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # No interval of a share is known to cover it; the keys stay for who reads them.
+        # No interval of a share has a measured coverage; the keys stay for their readers.
         "share_low": None,
         "share_high": None,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -1,4 +1,4 @@
-"""What is asked: which latency, of whose requests, of which stretch of time, against which other.
+"""The question of a diagnosis: which latency, of which requests, in which window, against what.
 
 Pure.
 """
@@ -23,7 +23,7 @@ class Span:
     """The instants t with from ≤ t < to, in unix nanoseconds.
 
     Raises:
-        ValueError: it ends before it begins, or at once.
+        ValueError: the end is not after the start.
     """
 
     from_unix_ns: int
@@ -32,18 +32,17 @@ class Span:
     def __post_init__(self) -> None:
         if not self.from_unix_ns < self.to_unix_ns:
             raise ValueError(
-                f"a stretch of time must end after it begins: {self.from_unix_ns} to "
-                f"{self.to_unix_ns}"
+                f"a time range must end after it begins: {self.from_unix_ns} to {self.to_unix_ns}"
             )
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Length in seconds."""
         return (self.to_unix_ns - self.from_unix_ns) / 1e9
 
     @property
     def before(self) -> "Span":
-        """The stretch of the same length just before."""
+        """The range of the same length just before."""
         return Span(2 * self.from_unix_ns - self.to_unix_ns, self.from_unix_ns)
 
 
@@ -51,8 +50,8 @@ class Span:
 class Question:
     """Why is `metric` slower in `window` than in `baseline`?
 
-    `where` (label → value, None for unknown) chooses whose latency is asked about. It chooses no
-    evidence: what one tenant waits for is decided by everybody's requests.
+    `where` (label → value, None for unknown) selects whose latency is explained. It does not select
+    the evidence: one tenant's waits depend on the requests of all tenants.
     """
 
     metric: Metric
@@ -62,7 +61,7 @@ class Question:
 
     @property
     def whole(self) -> Span:
-        """The shortest span that holds both."""
+        """The shortest range that contains both."""
         return Span(
             min(self.window.from_unix_ns, self.baseline.from_unix_ns),
             max(self.window.to_unix_ns, self.baseline.to_unix_ns),

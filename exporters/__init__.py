@@ -1,1 +1,1 @@
-"""Gets telemetry out: Prometheus `/metrics`."""
+"""Exports telemetry: Prometheus `/metrics`, and OTLP to another backend."""

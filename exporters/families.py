@@ -5,41 +5,46 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from alerts.objectives import Goodput
-from exporters import series
-from exporters.bulk import Pair
-from exporters.distributions import Distributions
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
-from exporters.engines import EngineView
-from exporters.health import CollectorReport
-from exporters.kept import Labels
-from exporters.kinds import Histogram, Series
-from exporters.recent_latencies import Latencies, RecentCounts
-from exporters.recent_quantiles import quantiles_s
-from exporters.requests import Counts, PairTotals
-from exporters.slo import Key, SloTotals
-from exporters.text import Family, Scalars
+from exporters.definitions import series
+from exporters.definitions.engine_series import (
+    ENGINE_GAUGES,
+    ENGINE_INFO,
+    ENGINE_TOTALS,
+    LAST_SAMPLE,
+)
+from exporters.definitions.series_types import Histogram, Series
+from exporters.format.histograms import Distributions
+from exporters.format.label_cache import Labels
+from exporters.format.text import Family, Scalars
+from exporters.self_metrics.health import CollectorReport
+from exporters.totals.engines import EngineView
+from exporters.totals.recent_latencies import Latencies, RecentCounts
+from exporters.totals.recent_quantiles import quantiles_s
+from exporters.totals.request_batch import Pair
+from exporters.totals.requests import Counts, PairTotals
+from exporters.totals.slo import Key, SloTotals
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 def counter(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """A counter family."""
+    """Return a counter family."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
 def gauge(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """A gauge family."""
+    """Return a gauge family."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 
-def _told(families: Iterator[Scalars]) -> Iterator[Family]:
+def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
     return (family for family in families if family.values)
 
 
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Outcomes, tokens, costs, phases and latencies; these were 0 when they were created."""
+    """Outcomes, tokens, costs, phases and latencies by replica."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -107,9 +112,9 @@ def _count_families(
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
     """Quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
-    yield from _told(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
-    yield from _told(_summaries(series.RECENT_BY_MODEL, by_model))
-    yield from _told(_summaries(series.RECENT_BY_TENANT, recent.by_tenant))
+    yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
+    yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
+    yield from _non_empty(_summaries(series.RECENT_BY_TENANT, recent.by_tenant))
 
 
 def _summaries(
@@ -130,13 +135,13 @@ def _summaries(
 
 
 def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
-    """Gauges of fresh engines, totals of all."""
+    """Gauges of engines that still send samples, and totals of all engines."""
     for name, of in ENGINE_GAUGES.items():
-        told = {
+        gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
         }
-        if told:
-            yield gauge(of, told)
+        if gauges:
+            yield gauge(of, gauges)
     for name, of in ENGINE_TOTALS.items():
         counted = {
             labels: view.totals[name] for labels, view in by_labels.items() if name in view.totals
@@ -156,10 +161,9 @@ def slo_families(
     goodputs: Mapping[str, Goodput],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Good events and all, per objective and group; from the start, at 0. And what is promised.
+    """Good events, all events and the target, per objective and group; at 0 from the start.
 
-    Every series has a label for each field that makes groups of any objective: an empty one is as
-    good as none.
+    Every series has a label for each field that groups any objective; it is empty for the others.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
@@ -192,7 +196,7 @@ def slo_families(
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:
-    """The collector on itself."""
+    """The collector's own counters."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})

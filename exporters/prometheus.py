@@ -1,8 +1,8 @@
 """Stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` listens to the collector. Requests wait until there are many to be counted
-together, or somebody scrapes: a scrape then copies the totals under a lock, some tens of
-microseconds a replica, and writes them out without it.
+`PrometheusExporter` listens to the collector. Requests are counted together once there are many, or
+before a scrape. A scrape copies the totals under a lock, in tens of microseconds per replica, and
+writes them without it.
 """
 
 import platform
@@ -16,11 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from alerts.groups import Group
 from alerts.objectives import Goodput
-from exporters import series
-from exporters.bulk import Bulk, by_value
-from exporters.costs import CostTotals, cost_families
-from exporters.engine_bills import EngineBills
-from exporters.engines import EngineTotals
+from exporters.definitions import series
 from exporters.families import (
     counter,
     engine_families,
@@ -31,14 +27,18 @@ from exporters.families import (
     slo_families,
     tenant_families,
 )
-from exporters.gpus import GpuTotals, gpu_families
-from exporters.health import CollectorReport
-from exporters.labels import Labels
-from exporters.recent import RecentIds, RecentSources
-from exporters.recent_latencies import RecentLatencies
-from exporters.requests import RequestTotals, TenantTotals
-from exporters.slo import Slos
-from exporters.text import Families, Family
+from exporters.format.text import Families, Family
+from exporters.self_metrics.health import CollectorReport
+from exporters.totals.engine_bills import EngineBills
+from exporters.totals.engines import EngineTotals
+from exporters.totals.gpus import GpuTotals, gpu_families
+from exporters.totals.label_limits import Labels
+from exporters.totals.recent_latencies import RecentLatencies
+from exporters.totals.recent_requests import RecentIds, RecentSources
+from exporters.totals.request_batch import RequestBatch, by_value
+from exporters.totals.request_costs import CostTotals, cost_families
+from exporters.totals.requests import RequestTotals, TenantTotals
+from exporters.totals.slo import SloCounts
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -46,24 +46,24 @@ from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
 BULK: Final = 4_096
-"""Requests that are counted together. So many take some twenty milliseconds."""
+"""Requests that are counted together, which takes about twenty milliseconds."""
 WAIT_NS: Final = 10**9
-"""By how much, at most, requests that are counted together may have come apart."""
+"""Maximum difference between the arrivals of requests that are counted together."""
 
 
 class PrometheusExporter(Families):
-    """Counts what was stored, and tells it to who scrapes.
+    """Counts stored rows, and exports the totals.
 
     Args:
-        report: the collector's own counters; without it those series are absent.
-        clock_unix_ns: the present.
-        labels: caps on label values.
-        recent: memory of requests counted.
-        objectives: by name, those to count good events of.
-        targets: of those, the share that is to be good.
-        placed: the groups of an objective that are counted by themselves.
-        notifications: attempts by channel and result; without it that series is absent.
-        usd_per_s: what a second of a replica's engine costs; None where nobody knows.
+        report: the collector's own counters; None for none of their series.
+        clock_unix_ns: the current time.
+        labels: limits on label values.
+        recent: remembers the requests that were counted.
+        objectives: by name; their good events are counted.
+        targets: target ratio of each objective.
+        placed: the groups of an objective that are counted separately.
+        notifications: attempts by channel and result; None for no such series.
+        usd_per_s: price of a second of a replica's engine; None if unknown.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PrometheusExporter(Families):
         self._labels = labels or Labels()
         self._recent = recent or RecentIds()
         self._recent_reports = RecentIds()
-        self._told = RecentSources()
+        self._sources = RecentSources()
         self._histograms = series.histograms((objectives or {}).values())
         self._requests = RequestTotals(self._histograms)
         self._tenants = TenantTotals()
@@ -98,7 +98,7 @@ class PrometheusExporter(Families):
         self._bills = EngineBills(clock_unix_ns, usd_per_s)
         self._gpus = GpuTotals(clock_unix_ns)
         self._objectives = objectives or {}
-        self._slos = Slos(self._objectives, placed)
+        self._slos = SloCounts(self._objectives, placed)
         self._targets = targets or {}
         self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0
@@ -106,15 +106,15 @@ class PrometheusExporter(Families):
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
-        # The same as the library sees it.
+        # The same families for prometheus_client.
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Take stored rows; a request heard of before is not counted again, and a repeated
-        sample changes nothing."""
+        """Count stored rows. Repeated requests are not counted again, and a repeated sample changes
+        nothing."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in samples:
@@ -128,7 +128,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Take samples of GPUs; an older one than is known changes nothing."""
+        """Add GPU samples; a sample older than the latest one changes nothing."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -137,7 +137,7 @@ class PrometheusExporter(Families):
                     self._gpus.add(sample)
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """Take reports of requests in flight; one that is repeated is not counted again."""
+        """Count reports of requests in flight; repeated ones are not counted again."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             ids = [each.trace_id + each.span_id for each in reports]
@@ -148,10 +148,10 @@ class PrometheusExporter(Families):
                 self._slos.add_in_flight(new, now_unix_ns)
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now."""
+        """Yield every family as of now."""
         with self._lock:
             self._count(self._waiting_since_unix_ns)
-            self._forget_what_made_way()
+            self._forget_removed_labels()
             requests = self._requests.copy()
             tenants = self._tenants.copy()
             engines = {
@@ -189,15 +189,15 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the requests that wait, as of when they came."""
+        """Count the waiting requests as of when they arrived."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        rows = self._news(RequestRows.joined(waiting))
+        rows = self._new(RequestRows.joined(waiting))
         if not rows:
             return
         self._simulated |= Source.SIMULATOR in rows.column("source")
-        bulk = Bulk.under(rows, self._labels, now_unix_ns)
+        bulk = RequestBatch.under(rows, self._labels, now_unix_ns)
         self._requests.add(bulk)
         self._tenants.add(bulk)
         self._latencies.add(bulk)
@@ -208,16 +208,16 @@ class PrometheusExporter(Families):
             self._costs.add(bulk.pairs, bulk, usd_per_s)
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
-    def _news(self, rows: RequestRows) -> RequestRows:
-        """Those that are to be counted: a server's word, heard for the first time."""
-        if Source.CLIENT in rows.column("source"):  # it may be about a server of others
+    def _new(self, rows: RequestRows) -> RequestRows:
+        """Return the rows to count: those from servers that were not counted before."""
+        if Source.CLIENT in rows.column("source"):  # a client's server may not be monitored
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))
         ids, sources = rows.column("request_id"), rows.column("source")
-        told = [at for at in new if not self._told.told_by_another(ids[at], sources[at])]
-        self._repeated_requests += len(rows) - len(told)
-        return rows.taken(told)
+        kept = [at for at in new if not self._sources.from_another(ids[at], sources[at])]
+        self._repeated_requests += len(rows) - len(kept)
+        return rows.taken(kept)
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
         self._simulated |= sample.simulated
@@ -230,7 +230,7 @@ class PrometheusExporter(Families):
             if self._usd_per_s(sample.replica, sample.engine) is not None:
                 self._costs.expect(pair)
 
-    def _forget_what_made_way(self) -> None:
+    def _forget_removed_labels(self) -> None:
         for totals in (self._requests, self._costs):
             totals.forget({pair for pair in totals.pairs if not self._labels.holds_pair(pair)})
         for customers in (self._tenants, self._tenant_costs):

@@ -7,8 +7,6 @@ Each page by daylight, at night (-dark) and on a telephone (-narrow).
 
 import argparse
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,8 +15,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from rig.ports import free_port
-from rig.watching import answers, stop, wait_for
+from rig.program import Tailspan
 from ui.frame.pages import FIRST, PAGES
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
@@ -83,9 +80,12 @@ def main() -> None:
     chromium = shutil.which("chromium")
     assert chromium is not None, "there is no chromium: apt-get install chromium"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        process, address = None, asked.address
+        up, address = None, asked.address
         if address is None:
-            process, address = _started(Path(scratch))
+            database = f"sqlite:///{scratch}/pictures.db"
+            words = ("up", "--simulate", "--database", database, "--explorer-port=0")
+            up = Tailspan(Path(scratch), *words)
+            address = up.address("explorer")
             time.sleep(asked.wait)
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         for page in asked.page or [each.key for each in PAGES]:
@@ -93,26 +93,8 @@ def main() -> None:
                 file = asked.folder / f"{page}{look}.png"
                 print(take(browser, address, page, look, file, asked.at), flush=True)
         browser.close()
-        if process is not None:
-            stop(process)
-
-
-def _started(folder: Path) -> tuple["subprocess.Popen[bytes]", str]:
-    ports = {name: free_port() for name in ("grpc", "http", "metrics", "explorer")}
-    with (folder / "up.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("tailspan")),
-                *("up", "--simulate", "--database", f"sqlite:///{folder}/pictures.db"),
-                *(word for name, port in ports.items() for word in (f"--{name}-port", str(port))),
-            ],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-        )
-    address = f"http://127.0.0.1:{ports['explorer']}"
-    wait_for("explorer", lambda: answers(f"{address}/_stcore/health"))
-    return process, address
+        if up is not None:
+            up.stop()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
 
 def told(folder: str) -> dict[str, Any]:
     """What is said of the model in a folder."""
-    from tailspan_vllm.modelshape import shape_told
+    from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics
 
@@ -38,7 +38,7 @@ def told(folder: str) -> dict[str, Any]:
             "read": metrics.get_read_bytes_breakdown(step),
             "write": metrics.get_write_bytes_breakdown(step),
         }
-    return {"shape": shape_told(config), "terms": terms}
+    return {"shape": shape_of(config), "terms": terms}
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@ For the tests of the dashboards, and for their pictures.
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import yaml
 
 from rig.ports import free_port
+from rig.program import Program, tailspan_command
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 60.0
@@ -38,8 +37,8 @@ class Watched:
     metrics_port: int
     otlp_port: int
     scrape_s: float
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    simulator: subprocess.Popen[bytes] | None = None
+    running: ExitStack
+    simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
         """The data of an answer of Prometheus' API."""
@@ -52,32 +51,16 @@ class Watched:
     def end_simulation(self) -> None:
         """Stop the fleet: its engines fall silent."""
         assert self.simulator is not None
-        stop(self.simulator)
-        self.processes.remove(self.simulator)
+        self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
         """Start the fleet; its engines count from 0."""
-        self.simulator = self.start(
-            str(Path(sys.executable).with_name("tailspan")),
-            *("simulate", "--endpoint", f"http://127.0.0.1:{self.otlp_port}", *words),
-        )
+        endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
+        self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str) -> Program:
         """Start a program beside the others."""
-        with (self.folder / f"{Path(words[0]).name}-{len(self.processes)}.log").open("wb") as log:
-            process = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log)
-        self.processes.append(process)
-        return process
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program that we started."""
-    process.terminate()
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        return self.running.enter_context(Program(self.folder, *command))
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
@@ -117,7 +100,7 @@ def watched(
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         raise NotHereError("there is no prometheus: apt-get install prometheus")
-    http, grpc, metrics, port = (free_port() for _ in range(4))
+    http, metrics, port = (free_port() for _ in range(3))
     rules = yaml.safe_load((ROOT / "alerts" / "rules" / "tailspan.yaml").read_text())
     for group in rules["groups"]:
         group["interval"] = f"{round(scrape_s * 1000)}ms"
@@ -135,13 +118,10 @@ def watched(
         ],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
-    here = Watched(folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s)
-    try:
-        here.start(
-            str(Path(sys.executable).with_name("tailspan")),
-            *("up", "--no-explorer", "--grpc-port", str(grpc), "--http-port", str(http)),
-            *("--metrics-port", str(metrics)),
-        )
+    with ExitStack() as running:
+        here = Watched(folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s, running)
+        ports = ("--grpc-port=0", f"--http-port={http}", f"--metrics-port={metrics}")
+        here.start(*tailspan_command("up", "--no-explorer", *ports))
         here.start(
             prometheus,
             "--config.file=prometheus.yaml",
@@ -152,6 +132,3 @@ def watched(
         for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
             wait_for(url, partial(answers, url))
         yield here
-    finally:
-        for process in reversed(here.processes):
-            stop(process)

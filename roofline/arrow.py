@@ -1,6 +1,6 @@
-"""Arrow tables, as the store gives them, to the columns of single engines and their GPUs.
+"""Convert the store's Arrow tables to the columns of single engines and their GPUs.
 
-Pure. A null becomes NaN here.
+Pure. A null becomes NaN.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from roofline.load import FloatArray, IntArray
 from roofline.samples import Columns
+from telemetry.counter_series import series_numbers
 
 
 class EngineKey(NamedTuple):
@@ -21,7 +22,8 @@ class EngineKey(NamedTuple):
 
 
 def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
-    """The samples of each engine, out of a table of `EngineSample`s, by replica and number."""
+    """Return the samples of each engine of a table of `EngineSample`s, sorted by replica and
+    number."""
     keys = samples.group_by(["replica", "engine"]).aggregate([])
     found = {}
     for key in sorted(
@@ -40,7 +42,7 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """The samples of a replica's GPUs, out of a table of `GpuSample`s; None where it has none."""
+    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if it has none."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -52,10 +54,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """A number for each process and start, for each counts for itself."""
-    pairs = np.stack([table[name].to_numpy() for name in ("process", "started_unix_ns")])
-    numbers = np.unique(pairs, axis=1, return_inverse=True)[1]
-    return numbers.reshape(-1).astype(np.int64)
+    """A number for each process and start; each has its own totals."""
+    return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 
 def _numbers(table: pa.Table) -> dict[str, FloatArray]:

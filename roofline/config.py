@@ -1,20 +1,20 @@
-"""Reading a model's configuration: keys that go by several names, with errors that name them.
+"""Read values of a model's configuration by any of several key names. Errors name the key.
 
-Pure. Lists count by how often each value occurs, for that is how a running engine tells them.
+Pure. Lists are represented by the count of each value, because a running engine reports them so.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from roofline.unknown import UnknownShapeError
+from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where models of several media keep the part that makes tokens."""
+"""Keys under which multimodal models keep the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What describes the decoder of tokens, with what the whole says and the part does not."""
+    """Return the configuration of the language model, with the values that only the whole has."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
@@ -24,19 +24,19 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How it is run: said of the whole."""
+    """Values on how the model is run, which apply to the whole."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
 
 class Config:
-    """A configuration by key; null is as good as absent."""
+    """A configuration by key. Null counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     def get(self, *keys: str) -> Any:
-        """The first of several names that is told; None where none is."""
+        """Return the first key that is present; None if none is."""
         for key in keys:
             value = self._values.get(key)
             if value is not None:
@@ -44,41 +44,41 @@ class Config:
         return None
 
     def text(self, *keys: str) -> str:
-        """A name; "" where it is not told."""
+        """Return a name; "" if it is absent."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
     def flag(self, key: str, default: bool) -> bool:
-        """A switch."""
+        """Return a boolean."""
         value = self.get(key)
         return default if value is None else bool(value)
 
     def nested(self, key: str) -> "Config":
-        """A part; an empty one where it is not told."""
+        """Return a nested configuration; an empty one if it is absent."""
         value = self.get(key)
         return Config(value if isinstance(value, Mapping) else {})
 
     def parts(self) -> list["Config"]:
-        """All parts, by whatever name."""
+        """Return all nested configurations."""
         return [Config(value) for value in self._values.values() if isinstance(value, Mapping)]
 
     def whole(self, *keys: str) -> int:
-        """A count above 0.
+        """Return a count above 0.
 
         Raises:
-            UnknownShapeError: none of the keys is told, or no whole number.
+            UnknownShapeError: none of the keys is present, or the value is no whole number.
         """
         found = self.whole_or_none(*keys)
         if found is None:
             others = f" (nor {', '.join(keys[1:])})" if keys[1:] else ""
-            raise UnknownShapeError(keys[0], f"not told{others}; it is needed")
+            raise UnknownShapeError(keys[0], f"missing{others}; required")
         return found
 
     def whole_or_none(self, *keys: str) -> int | None:
-        """A count above 0; None where it is not told, or 0.
+        """Return a count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: it is no whole number, such as a list with one for each layer.
+            UnknownShapeError: it is no whole number, such as a list with one number per layer.
         """
         for key in keys:
             value = self._values.get(key)
@@ -92,10 +92,10 @@ class Config:
         return None
 
     def tally(self, key: str) -> dict[str, int]:
-        """How often each value of a list occurs; empty where it is not told.
+        """Return how often each value of a list occurs; empty if the list is absent.
 
         Raises:
-            UnknownShapeError: told as counts, and one is none.
+            UnknownShapeError: the value has counts, and one of them is no whole number.
         """
         value = self.get(key)
         if isinstance(value, Mapping):

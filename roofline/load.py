@@ -1,6 +1,6 @@
-"""What was scheduled, step by step or summed over a window of steps.
+"""The work scheduled in a step, or summed over a window of steps.
 
-Pure. Columns of the same length n, one row a step or a window; sums over the steps of a row.
+Pure. Columns of the same length n, one row per step or window. Values are sums over its steps.
 """
 
 from dataclasses import dataclass
@@ -12,41 +12,41 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""How many prompt tokens a step with any is taken to have, where only sums are known. It
-matters to mixtures of experts alone, of which so many tokens touch nearly all."""
+"""Assumed prompt tokens of a step that has any, if only sums are known. It affects only mixtures of
+experts, of which so many tokens use nearly all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """(n,) each: the work of rows of steps, as the step ledger counts it."""
+    """(n,) each: the work of steps as the step ledger counts it."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
     """P: prompt tokens computed."""
     prefill_attention: FloatArray
-    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and one it looks at."""
+    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and a token it attends to."""
     context_tokens: FloatArray
     """C: tokens of context that decodes read."""
     decodes: FloatArray
     """N: sequences that decoded."""
     draft_tokens: FloatArray
-    """Speculative tokens checked besides; 0 without speculation."""
+    """Additional speculative tokens that are verified; 0 without speculation."""
     prefill_steps: FloatArray
     """Steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: tokens of earlier chunks and of the cache that prompt chunks read back; of sums over many
-    steps at least so many (`chunks.read_back`)."""
+    """R: tokens of earlier chunks and of the cache that prompt chunks read back. For sums over many
+    steps, a lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Prompts whose last chunk it was: each makes a token."""
+    """Prompts whose last chunk is computed: each yields a token."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens that went through the model."""
+        """Tokens that pass through the model."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
     def made(self) -> FloatArray:
-        """Tokens that the last layer was computed for."""
+        """Tokens for which the last layer is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 
@@ -60,7 +60,7 @@ def step(
     prefill_context_tokens: float = 0.0,
     prompts: float = 0.0,
 ) -> Load:
-    """One step, as a load of one row."""
+    """Return the load of a single step."""
     return Load(
         steps=np.ones(1),
         prefill_tokens=np.array([prefill_tokens], dtype=np.float64),
@@ -83,16 +83,16 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> Load:
-    """Sums over many steps, as differences of an engine's totals.
+    """Return the load of many steps, from differences of an engine's totals.
 
     Args:
-        steps: (n,) and the others likewise; NaN where unknown.
+        steps: (n,) as all others; NaN if unknown.
         prefill_tokens: P.
         prefill_attention: Q.
         context_tokens: C.
         decodes: N.
-        draft_tokens: None without speculation; unknown ones count as none.
-        prefill_context_tokens: R; None or unknown counts as none.
+        draft_tokens: None without speculation; unknown counts as 0.
+        prefill_context_tokens: R; None and unknown count as 0.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -1,10 +1,10 @@
-"""Peaks of your own, before those of the table: a file in the form of `peaks.toml`.
+"""Read your own peaks from a file; they take precedence over `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12
     flops_per_s = { bf16 = 148e12, fp8 = 296e12 }
 
-A device that the table has may leave out what stays.
+For a device of the table, values that stay the same may be omitted.
 """
 
 import tomllib
@@ -18,17 +18,17 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """What the file that the environment names gives, by device; nothing where it names none.
+    """Return the peaks by device from the file that the environment names; empty if it names none.
 
     Raises:
-        PeaksError: it cannot be read, or gives what is none; with the file.
+        PeaksError: the file cannot be read, or a value is invalid; names the file.
     """
     named = environment.get(ENVIRONMENT_KEY)
     return load_peaks(Path(named)) if named else {}
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """What a file gives, by device. Errors as above."""
+    """Return a file's peaks by device. Raises as `peaks_in_force`."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What a GPU can do at best: a device by its name, or by a part of one (MIG).
+"""Peak bandwidth and FLOP/s of a GPU, found by its name, or of a part of it (MIG).
 
-Pure, but for reading this part's own table, `peaks.toml`, once.
+Pure, except that it reads the package's table `peaks.toml` once.
 """
 
 import re
@@ -12,51 +12,50 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Arithmetics that a peak may be known of: dense, with matrix units where there are any."""
+"""Number formats with a peak: dense, with matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-"""A slice of a GPU as its driver names it: sevenths of the units, gigabytes of the memory."""
+"""A MIG slice as its driver names it: sevenths of the compute units, gigabytes of memory."""
 
 
 class PeaksError(ValueError):
-    """Peaks given by a configuration make no sense; the message names key, value, allowed."""
+    """Invalid peaks in a configuration. The message names the key, the value and what is
+    allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU at its best, as its maker states it."""
+    """One GPU's peaks, as its maker states them."""
 
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """By arithmetic, dense; what the device lacks is absent."""
+    """By number format, dense. Formats that the device lacks are absent."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """Where its numbers were found as the source has them; None where they were not found."""
+    """The public copy of the source in which the numbers were found; None if they were not
+    found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """FLOP/s in an arithmetic, or in the other where the device lacks it and expands
-        weights first; None where it has neither."""
+        """Return the FLOP/s of a number format, or of `otherwise` if the device lacks it; None if
+        it lacks both. Without the format, weights are expanded first."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """The peaks of a device.
+    """Return the peaks of a device; None if it is unknown. `known_devices()` lists the known ones.
 
     Args:
-        name: as NVML, vLLM or AMD SMI say it: "NVIDIA H100 80GB HBM3".
-        given: peaks from a configuration, by name, before those of the table:
+        name: as NVML, vLLM or AMD SMI report it: "NVIDIA H100 80GB HBM3".
+        given: peaks from a configuration, by name. They take precedence over the table:
             `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`.
-            A name that the table has may leave out what stays.
-
-    Returns:
-        None for one that is not known: `known_devices()` are.
+            For a device of the table, values that stay the same may be omitted.
 
     Raises:
-        PeaksError: a value given is none.
+        PeaksError: a given value is invalid.
     """
     if not name:
         return None
@@ -72,7 +71,7 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
 
 def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The names that are known, for a message about one that is not."""
+    """Return the known names, for an error message."""
     return tuple(sorted({device.name for device in _by_name(given).values()}))
 
 
@@ -91,7 +90,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _plain(name: str) -> str:
-    """Makers and drivers agree on letters and digits, not on what stands between them."""
+    """Normalise a name: makers and drivers agree on letters and digits, but not on separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

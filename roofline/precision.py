@@ -1,17 +1,17 @@
-"""Bytes of a weight and of a cached element, and the arithmetic, from dtype and quantisation.
+"""Bytes per weight and per cached element, and the arithmetic, from dtype and quantisation.
 
-Pure. Scales and zero points are part of a weight: 4 bits in groups of 128 are 0.52 bytes.
+Pure. Scales and zero points count as part of a weight: 4 bits in groups of 128 are 0.52 bytes.
 """
 
 from typing import Final, NamedTuple
 
 from roofline.config import Config
+from roofline.errors import UnknownShapeError
 from roofline.shape import Latent, Precision
-from roofline.unknown import UnknownShapeError
 
 
-class _Kept(NamedTuple):
-    """A quantised weight: its bytes, and the arithmetic; None: it is expanded before use."""
+class _Quantised(NamedTuple):
+    """A quantised weight: its bytes, and the arithmetic. None: it is expanded before use."""
 
     bytes: float
     math: str | None = None
@@ -31,20 +31,22 @@ _NV_SCALE = 1 / 16
 _FIXED: Final = {
     **dict.fromkeys(
         ("fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt", "fp8_per_tensor", "fp8_per_block"),
-        _Kept(1.0, "fp8"),
+        _Quantised(1.0, "fp8"),
     ),
-    **dict.fromkeys(("mxfp8", "modelopt_mxfp8"), _Kept(1 + _MX_SCALE, "fp8")),
-    **dict.fromkeys(("modelopt_fp4", "petit_nvfp4", "nvfp4"), _Kept(0.5 + _NV_SCALE, "fp4")),
-    **dict.fromkeys(("mxfp4", "gpt_oss_mxfp4"), _Kept(0.5 + _MX_SCALE, None, experts_only=True)),
-    "experts_int8": _Kept(1.0, None, experts_only=True),
+    **dict.fromkeys(("mxfp8", "modelopt_mxfp8"), _Quantised(1 + _MX_SCALE, "fp8")),
+    **dict.fromkeys(("modelopt_fp4", "petit_nvfp4", "nvfp4"), _Quantised(0.5 + _NV_SCALE, "fp4")),
+    **dict.fromkeys(
+        ("mxfp4", "gpt_oss_mxfp4"), _Quantised(0.5 + _MX_SCALE, None, experts_only=True)
+    ),
+    "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's names of methods that leave no choice."""
+"""vLLM's methods with one fixed format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Weights in groups, each with a scale of 16 bits and a zero point of their own width."""
+"""Weights in groups, each with a 16-bit scale and a zero point of the weights' width."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -61,32 +63,32 @@ _CACHE: Final = {
     "nvfp4": 0.5 + _NV_SCALE,
 }
 _FP8_LATENT_BYTES = 656
-"""`fp8_ds_mla`, of a token in a layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
+"""`fp8_ds_mla`, bytes per token and layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:
-    """How the engine keeps weights and cache.
+    """Return the bytes and the arithmetic of weights and cache.
 
     Raises:
-        UnknownShapeError: a dtype or a method that is not known here.
+        UnknownShapeError: a dtype or method is unknown.
     """
     dtype = config.text("dtype", "torch_dtype").removeprefix("torch.")
     if dtype not in _PLAIN:
         raise UnknownShapeError("dtype", f"{dtype!r}; known: {', '.join(_PLAIN)}")
     plain_bytes, plain_math = _PLAIN[dtype]
-    kept = _quantised(config)
-    linear = _Kept(plain_bytes) if kept is None or kept.experts_only else kept
+    quantised = _quantisation(config)
+    linear = _Quantised(plain_bytes) if quantised is None or quantised.experts_only else quantised
     return Precision(
         plain_bytes=plain_bytes,
         linear_bytes=linear.bytes,
-        expert_bytes=plain_bytes if kept is None else kept.bytes,
+        expert_bytes=plain_bytes if quantised is None else quantised.bytes,
         kv_bytes=_cached_bytes(config, plain_bytes, latent),
         plain_math=plain_math,
         linear_math=linear.math or plain_math,
     )
 
 
-def _quantised(config: Config) -> _Kept | None:
+def _quantisation(config: Config) -> _Quantised | None:
     details = config.nested("quantization_config")
     method = config.text("quantization") or details.text("quant_method")
     if not method:
@@ -95,10 +97,10 @@ def _quantised(config: Config) -> _Kept | None:
         return _FIXED[method]
     if method in _PACKED:
         bits = details.whole_or_none("bits", "w_bit") or 4
-        return _Kept(_packed_bytes(bits, details.get("group_size", "q_group_size")))
+        return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # A scale of 4 bytes to 64 weights, unless it is quantised in turn.
-        return _Kept(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
+        # One 4-byte scale per 64 weights, unless the scales are quantised as well.
+        return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)
     known = sorted({*_FIXED, *_PACKED, "bitsandbytes", "compressed-tensors"})
@@ -111,7 +113,7 @@ def _packed_bytes(bits: int, group: object) -> float:
     return bits / 8 + scales
 
 
-def _compressed(details: Config) -> _Kept:
+def _compressed(details: Config) -> _Quantised:
     """Source: the compressed-tensors library, `QuantizationScheme`."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
@@ -121,10 +123,10 @@ def _compressed(details: Config) -> _Kept:
         computed = group.nested("input_activations").whole_or_none("num_bits") is not None
         if weights.text("type") == "float":
             math = {8: "fp8", 4: "fp4"}.get(bits) if computed else None
-            return _Kept(bits / 8 + (_NV_SCALE if bits == 4 else 0.0), math)
+            return _Quantised(bits / 8 + (_NV_SCALE if bits == 4 else 0.0), math)
         if bits == 8 and computed:
-            return _Kept(1.0, "int8")
-        return _Kept(_packed_bytes(bits, weights.get("group_size")))
+            return _Quantised(1.0, "int8")
+        return _Quantised(_packed_bytes(bits, weights.get("group_size")))
     raise UnknownShapeError(
         "quantization_config.config_groups", "no weights.num_bits; compressed-tensors needs it"
     )

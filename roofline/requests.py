@@ -1,7 +1,7 @@
-"""Bytes and FLOPs of single requests: what one asks of a GPU, whoever it shares steps with.
+"""Bytes and FLOPs of single requests.
 
-Pure. The weights are read once a step for all who are in it: a request's share of them is
-told where it is known how many there were.
+Pure. All requests in a step share one read of the weights. A request's share of it is known only if
+the batch size is.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from roofline.work import work_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestWork:
-    """(n,) each: of one GPU, as a mean over the engine's. NaN where it cannot be told."""
+    """(n,) each: on one GPU, as a mean over the engine's. NaN if unknown."""
 
     flops: FloatArray
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     weight_bytes: FloatArray
-    """Its share of the weights read in the steps of its decode."""
+    """Its share of the weights read in its decode steps."""
 
 
 def work_of_requests(
@@ -31,14 +31,14 @@ def work_of_requests(
     output_tokens: FloatArray,
     batch: FloatArray | None = None,
 ) -> RequestWork:
-    """What requests ask for, computed once: evictions and speculation are left out.
+    """Return the work of requests, each computed once: evictions and speculation are ignored.
 
     Args:
         shape: of the model.
-        prompt_tokens: (n,) of each request; NaN where unknown, here and below.
-        cached_tokens: (n,) of those, what a cache had.
-        output_tokens: (n,) made, the first by the prompt's last step.
-        batch: (n,) sequences in a step, on average, while it decoded; None where unknown.
+        prompt_tokens: (n,) NaN if unknown, here and below.
+        cached_tokens: (n,) prompt tokens found in the cache.
+        output_tokens: (n,) tokens produced; the prompt's last step produces the first.
+        batch: (n,) mean sequences per step during its decode; None if unknown.
     """
     computed = prompt_tokens - cached_tokens
     decodes = np.maximum(output_tokens - 1, 0.0)

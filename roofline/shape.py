@@ -1,7 +1,7 @@
-"""The shape of a model as an engine runs it: what its bytes and FLOPs follow from.
+"""A model's shape as an engine runs it; its bytes and FLOPs follow from it.
 
-Pure. Sizes are in elements and counts, widths of the whole model; what a GPU holds of them
-follows from `Parallel`. Biases and norms are left out: under 0.2 % of the parameters.
+Pure. Sizes are elements and counts, for the whole model; `Parallel` gives each GPU's part. Biases
+and norms are ignored: under 0.2 % of the parameters.
 """
 
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: a token's keys and values are kept as one short vector.
+    """Multi-head latent attention: keys and values of a token are cached as one short vector.
 
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """
 
     kv_rank: int
     query_rank: int | None
-    """None where queries are not compressed."""
+    """None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
 
     @property
     def key_dim(self) -> int:
-        """Of a head, once expanded."""
+        """Key size of one head after expansion."""
         return self.nope_dim + self.rope_dim
 
     @property
     def cached_dim(self) -> int:
-        """Elements of a token in a layer's cache: 576 in DeepSeek-V3."""
+        """Cached elements per token and layer: 576 in DeepSeek-V3."""
         return self.kv_rank + self.rope_dim
 
 
@@ -38,50 +38,50 @@ class Experts:
 
     layers: int
     count: int
-    """Routed experts of a layer."""
+    """Routed experts per layer."""
     per_token: int
-    """Of those, how many each token goes through."""
+    """Routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
-    """Width of all that every token goes through besides; 0: there is none."""
+    """Total width of the experts that every token uses; 0 without shared experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Bytes of an element, and the arithmetic that the matrices are multiplied in."""
+    """Bytes per element, and the arithmetic of matrix products."""
 
     plain_bytes: float
-    """Of activations, and of weights that are not quantised: tables, routers."""
+    """Of activations, and of weights that are not quantised: embedding tables, routers."""
     linear_bytes: float
-    """Of a weight of attention and feed-forward layers, its share of scales included."""
+    """Of a weight of attention and feed-forward layers, including its share of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
     """A key of `Device.flops_per_s`, such as bf16."""
     linear_math: str
-    """Where it differs, and the device has it: fp8, int8 or fp4."""
+    """If it differs and the device supports it: fp8, int8 or fp4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """Over how many GPUs an engine, and the experts of all engines, are spread."""
+    """The number of GPUs that share an engine, and that share the experts of all engines."""
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
-    """Engines that share out the experts of every layer among them."""
+    """Engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: GPUs of `tensor` that share out a sequence's cache."""
+    """Decode context parallelism: GPUs of `tensor` that share a sequence's cache."""
 
     @property
     def gpus(self) -> int:
-        """Of one engine."""
+        """GPUs of one engine."""
         return self.tensor * self.pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A decoder of tokens, as one engine runs it."""
+    """A token decoder as one engine runs it."""
 
     architecture: str | None = None
     vocabulary: int
@@ -91,15 +91,15 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     intermediate: int
-    """Of the feed-forward layers that are no mixture."""
+    """Of feed-forward layers that are not mixtures."""
     gated: bool = True
-    """Three matrices a feed-forward layer (SwiGLU), not two."""
+    """Three matrices per feed-forward layer (SwiGLU) instead of two."""
     tied: bool = False
-    """The table of embeddings is the last layer's matrix, too."""
+    """The embedding table is also the last layer's matrix."""
     positions: int = 0
-    """Learnt positions; 0 where they are worked out."""
+    """Learnt positions; 0 if positions are computed."""
     window: int | None = None
-    """Tokens that a sliding layer looks back on."""
+    """Tokens that a sliding-window layer attends to."""
     window_layers: int = 0
     latent: Latent | None = None
     experts: Experts | None = None
@@ -108,20 +108,20 @@ class ModelShape:
 
     @property
     def full_layers(self) -> int:
-        """Layers that look back on all of the context."""
+        """Layers that attend to the whole context."""
         return self.layers - self.window_layers
 
     @property
     def dense_layers(self) -> int:
-        """Layers whose feed-forward part is no mixture."""
+        """Layers whose feed-forward part is not a mixture."""
         return self.layers - (self.experts.layers if self.experts else 0)
 
     @property
     def kv_elements(self) -> int:
-        """Of one token in one layer's cache, over all GPUs, each kept once."""
+        """Cached elements per token and layer over all GPUs, without copies."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV cache of one token in all layers, each kept once: 128 KiB for Llama-3-8B."""
+        """KV cache of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

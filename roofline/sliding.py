@@ -1,26 +1,26 @@
-"""Which layers look back on a window only, and how far.
+"""Find which layers have a sliding attention window, and its size.
 
-Pure. Newer configurations say it layer by layer (`layer_types`); of older ones the model's
-kind or a pattern does.
+Pure. Newer configurations list each layer (`layer_types`). For older ones, the model type or a
+pattern says it.
 """
 
 from typing import Final
 
 from roofline.config import Config
-from roofline.unknown import UnknownShapeError
+from roofline.errors import UnknownShapeError
 
 _FULL: Final = frozenset({"full_attention", "attention", "global_attention"})
 _SLIDING: Final = frozenset({"sliding_attention", "chunked_attention", "local_attention"})
 
 
 def sliding_layers(model: Config, kind: str, layers: int) -> tuple[int | None, int]:
-    """The window in tokens, and the number of layers that have it; (None, 0) without one.
+    """Return the window in tokens and the number of layers that have it; (None, 0) without one.
 
-    A layer of chunks (Llama 4) looks back on one chunk at most, on half of one on average: it
-    is taken for a window of a whole one.
+    A chunked layer (Llama 4) attends to at most one chunk, on average to half of one. It is treated
+    as a window of one whole chunk.
 
     Raises:
-        UnknownShapeError: a layer of a kind that is not known.
+        UnknownShapeError: a layer type is unknown.
     """
     window = model.whole_or_none("sliding_window", "attention_chunk_size")
     kinds = model.tally("layer_types")

@@ -1,9 +1,9 @@
-"""What holds a stretch of steps back: memory, arithmetic, neither, or nothing to do.
+"""What limits an engine in a time window: memory, compute, neither, or a lack of work.
 
     idle            SM activity below 0.2
-    memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step no longer than twice that
-    compute-bound   the converse
-    overhead-bound  the step is longer than twice both: CPU, launches, communication
+    memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
+    compute-bound   FLOPs/peak > bytes/bandwidth, and the step at most twice as long
+    overhead-bound  the step is longer than twice both: CPU, kernel launches, communication
 
 Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -13,21 +13,21 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""Share of the time in which a multiprocessor was at work, or, where nobody measured that, in
-which the engine was in a step."""
+"""Share of the time in which multiprocessors were active; if that was not measured, in which the
+engine was in a step."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step may take so many times what the longer of its two terms asks."""
+"""A step that takes more than this multiple of its longer term is overhead-bound."""
 DIFFERS_BEYOND: Final = 0.25
-"""Of the modelled bandwidth: more between it and the measured one is a finding."""
+"""A larger difference between modelled and measured bandwidth, as a share, is a finding."""
 WORTH_COMPARING: Final = 0.05
-"""Of the peak: below it other things move as many bytes."""
+"""Share of the peak bandwidth below which other transfers dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
 
 
 class Verdict(StrEnum):
-    """What a window is bound by."""
+    """What limits a window."""
 
     IDLE = "idle"
     MEMORY_BOUND = "memory_bound"
@@ -36,19 +36,19 @@ class Verdict(StrEnum):
 
 
 class Finding(StrEnum):
-    """What else a reader has to know of a window."""
+    """Additional remarks on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """The trap: matrix units hardly at work and steps long, and yet nothing is idle."""
+    """Matrix units are mostly inactive and steps are long, but the memory is busy."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
-    """More than the device can: shape or device are not what was told."""
+    """More than the device can do: the reported shape or device is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Of a mean step, in seconds: what it took, and what each resource asks at its best."""
+    """Duration of a mean step in seconds, and the time that each resource needs at its peak."""
 
     step_s: float
     memory_s: float | None
@@ -56,27 +56,28 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: the share of the peak bandwidth that was needed."""
+        """Model bandwidth utilisation: the needed share of the peak bandwidth."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation, each arithmetic against its own peak."""
+        """Model FLOPs utilisation; each number format against its own peak."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> Verdict | None:
-    """What bound a window.
+    """Return what limits a window.
 
     Args:
-        terms: of its mean step; None where there was none.
-        sm_active_ratio: as measured over the window; None where nobody did.
-        busy_ratio: share of the window that the engine spent in steps, to stand in for it.
+        terms: of its mean step; None without steps.
+        sm_active_ratio: measured over the window; None if not measured.
+        busy_ratio: share of the window that the engine spent in steps; used if SM activity is
+            unknown.
 
     Returns:
-        None where a term is unknown.
+        None if a term is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -95,15 +96,15 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """By how much the measured bandwidth is beyond what is modelled, as a share of that.
+    """Return how far the measured bandwidth lies outside the modelled range, as a share.
 
     Args:
-        least_bytes_per_s: modelled, if nothing but weights and KV cache crosses the memory bus.
-        most_bytes_per_s: modelled, if activations cross it whenever they are handed on.
-        measured_bytes_per_s: None where nobody measured it.
+        least_bytes_per_s: modelled, if only weights and KV cache cross the memory bus.
+        most_bytes_per_s: modelled, if activations between layers cross it as well.
+        measured_bytes_per_s: None if not measured.
 
     Returns:
-        Above the most, or (negative) below the least; 0 in between.
+        Above the upper bound, or (negative) below the lower; 0 in between.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -120,15 +121,15 @@ def findings_of(
     residual: float | None,
     of_the_peak: float | None,
 ) -> tuple[Finding, ...]:
-    """What else is to be said.
+    """Return additional remarks on a window.
 
     Args:
         verdict: of the window.
         terms: of its mean step.
-        tensor_active_ratio: as measured; the arithmetic's term stands in for it.
-        residual: as `residual_of` has it.
-        of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak;
-            None where that is unknown.
+        tensor_active_ratio: measured; MFU is used if it is unknown.
+        residual: as `residual_of` returns it.
+        of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
+            unknown.
     """
     found = []
     if terms is not None:

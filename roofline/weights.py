@@ -1,6 +1,6 @@
-"""How many weights a model has, and how many of them one GPU holds.
+"""The number of weights of a model, and of one GPU's part of it.
 
-Pure. Matrices alone: norms and biases are under 0.2 % of any model served today.
+Pure. Matrices only: norms and biases are under 0.2 % of any model served today.
 """
 
 from typing import NamedTuple
@@ -12,46 +12,46 @@ class Weights(NamedTuple):
     """Elements by what reads them."""
 
     table: float
-    """Embeddings of tokens and learnt positions: a step gathers a row a token."""
+    """Embeddings of tokens and learnt positions: a step reads one row per token."""
     head: float
-    """The last layer's matrix; the same memory as the table where they are tied."""
+    """The last layer's matrix; the same memory as the table if they are tied."""
     attention: float
     dense: float
-    """Feed-forward layers that are no mixture."""
+    """Feed-forward layers that are not mixtures."""
     shared: float
-    """Experts that every token goes through."""
+    """Experts that every token uses."""
     router: float
     expert: float
-    """One routed expert, in each of the layers that have them."""
+    """One routed expert, in all layers that have them."""
 
 
 def parameters(shape: ModelShape) -> float:
-    """All of the model's, without norms and biases."""
+    """Return all parameters, without norms and biases."""
     return _counted(shape, shape.experts.count if shape.experts else 0)
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Those that one token goes through, tables included, as models are named: "A3B"."""
+    """Return the parameters that one token uses, tables included, as in model names: "A3B"."""
     return _counted(shape, shape.experts.per_token if shape.experts else 0)
 
 
 def model_weights(shape: ModelShape) -> Weights:
-    """Of the whole model, each once."""
+    """Return the weights of the whole model, without copies."""
     return _weights(shape, 1, 1)
 
 
 def gpu_weights(shape: ModelShape) -> Weights:
-    """What one GPU of the engine has to read, as a mean over its GPUs.
+    """Return the weights that one GPU reads, as a mean over the engine's GPUs.
 
-    Heads, widths and vocabulary are divided over the ranks of tensor parallelism; key and
-    value heads fewer than ranks, and the latent projections, are kept on each. Experts are
-    divided over the ranks of all engines that share them.
+    Heads, widths and vocabulary are divided over tensor-parallel ranks. KV heads that are fewer
+    than ranks, and latent projections, are copied to each rank. Experts are divided over the ranks
+    of all engines that share them.
     """
     return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """At least one: where there are more ranks than heads, several hold the same."""
+    """At least one: with more ranks than heads, several ranks hold the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -101,7 +101,7 @@ def _attention(shape: ModelShape, tensor: int) -> float:
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Both halves of the compressed queries, keys and values, and the output, of one layer."""
+    """Compressed queries, keys and values, their expansion, and the output, of one layer."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

@@ -1,16 +1,16 @@
-"""The account of an engine, window by window: modelled bytes and FLOPs, measured bandwidth,
-utilisation, and what bound it.
+"""Roofline windows of an engine: modelled bytes and FLOPs, measured bandwidth, utilisation,
+verdict.
 
-`windows_of` is the one function that pages, exporters and dashboards need. Pure.
+Pages, exporters and dashboards use `windows_of` only. Pure.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from roofline.asked import Asked, Model, asked_by_shape, asked_by_vllm, known
 from roofline.chunks import Chunks
 from roofline.load import FloatArray
+from roofline.modelled import Modelled, ModelSource, known, modelled_by_shape, modelled_by_vllm
 from roofline.peaks import Device
 from roofline.samples import Columns, Grid, Rises, grid_of, means
 from roofline.shape import ModelShape
@@ -19,41 +19,43 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One stretch of time of one engine. Bytes and FLOPs are of one GPU, as a mean over the
-    engine's. Unknown is None."""
+    """One time window of one engine.
+
+    Bytes and FLOPs are those of one GPU, as a mean over the engine's. Unknown is None.
+    """
 
     from_unix_ns: int
     seconds: float
-    """That the engine's samples cover."""
+    """Time covered by the engine's samples."""
     steps: float | None
     busy_s: float | None
-    model: Model | None
+    model: ModelSource | None
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Of active weights and KV cache, or all that vLLM's model has."""
+    """Of active weights and KV cache, or all that vLLM's model counts."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """What the memory has to move, over the whole window: weights and KV cache."""
+    """Bandwidth needed over the whole window for weights and KV cache."""
     modelled_bytes_per_s: float | None
-    """The same with all that layers hand one another: at most that."""
+    """The same with all activations between layers: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """By how much the measured is beyond what is modelled, as a share; 0 between the two."""
+    """How far the measured bandwidth lies outside this range, as a share; 0 within it."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth that the steps needed while they ran."""
+        """Share of the peak bandwidth needed during the steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak arithmetic, likewise."""
+        """Share of the peak FLOP/s needed during the steps."""
         return self.terms.mfu if self.terms else None
 
 
@@ -65,31 +67,32 @@ def windows_of(
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
 ) -> list[Window]:
-    """The account of one engine.
+    """Return the windows of one engine.
 
     Args:
         engine: its samples, by the names of `EngineSample`; `series` by process and start.
-        shape: its model's (`reading.read_shape(start.shape)`); None where it is not known.
-        device: what it runs on (`peaks.device_named(start.device)`); None likewise.
+        shape: its model's (`shape_from_config.read_shape(start.shape)`); None if unknown.
+        device: its device (`peaks.device_named(start.device)`); None if unknown.
         gpus: samples of its GPUs, by the names of `GpuSample`.
-        width_s: of a window, which begins at a whole multiple of it; None: one for all.
-        chunks: how long a prompt's chunks may be (`chunks.read_chunks(start.arguments)`); None:
-            what they read back of earlier ones is not known and left out.
+        width_s: of a window, which begins at a multiple of it; None for one window.
+        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None if unknown:
+            the
+            KV that chunks read back is then ignored.
 
     Returns:
-        Windows with a sample of the engine that follows another, in the order of time.
+        Windows with at least one sample that follows another, in order of time.
 
     Raises:
-        ValueError: a width of 0 or less.
+        ValueError: the width is 0 or less.
     """
     grid = grid_of(engine.at_unix_ns, width_s)
     if not grid.number:
         return []
     rises = Rises(engine, grid)
     seconds, steps, busy_s = rises.covered_s(), rises.of("steps_total"), rises.of("busy_s_total")
-    by_shape = asked_by_shape(rises, steps, shape, device, chunks)
-    by_vllm = asked_by_vllm(rises, shape, device)
-    seen = _seen(gpus, grid, device)
+    by_shape = modelled_by_shape(rises, steps, shape, device, chunks)
+    by_vllm = modelled_by_vllm(rises, shape, device)
+    measured = _measured(gpus, grid, device)
     return [
         _window(
             grid.start_unix_ns(row),
@@ -97,7 +100,7 @@ def windows_of(
             known(steps[row]),
             known(busy_s[row]),
             by_shape.at(row) or by_vllm.at(row),
-            seen.at(row),
+            measured.at(row),
             device,
         )
         for row in np.flatnonzero(seconds > 0).tolist()
@@ -105,34 +108,34 @@ def windows_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _SeenAt:
+class _MeasuredAt:
     bytes_per_s: float | None
     sm_active: float | None
     tensor_active: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Measured:
     bytes_per_s: FloatArray
     sm_active: FloatArray
     tensor_active: FloatArray
 
-    def at(self, row: int) -> _SeenAt:
-        return _SeenAt(
+    def at(self, row: int) -> _MeasuredAt:
+        return _MeasuredAt(
             known(self.bytes_per_s[row]),
             known(self.sm_active[row]),
             known(self.tensor_active[row]),
         )
 
 
-def _seen(gpus: Columns | None, grid: Grid, device: Device | None) -> _Seen:
+def _measured(gpus: Columns | None, grid: Grid, device: Device | None) -> _Measured:
     if gpus is None:
-        return _Seen(*(np.full(grid.number, np.nan),) * 3)
+        return _Measured(*(np.full(grid.number, np.nan),) * 3)
     measured = means(gpus, "dram_bandwidth_bytes_per_s", grid)
     if device is not None:
         ratio = means(gpus, "dram_bandwidth_ratio", grid)
         measured = np.where(np.isfinite(measured), measured, ratio * device.bytes_per_s)
-    return _Seen(
+    return _Measured(
         measured, means(gpus, "sm_active_ratio", grid), means(gpus, "tensor_active_ratio", grid)
     )
 
@@ -142,39 +145,39 @@ def _window(
     seconds: float,
     steps: float | None,
     busy_s: float | None,
-    asked: Asked | None,
-    seen: _SeenAt,
+    work: Modelled | None,
+    measured: _MeasuredAt,
     device: Device | None,
 ) -> Window:
-    terms = _terms(steps, busy_s, asked, device)
+    terms = _terms(steps, busy_s, work, device)
     busy_ratio = None if busy_s is None else busy_s / seconds
-    verdict = verdict_of(terms, seen.sm_active, busy_ratio)
-    modelled = asked.traffic_bytes / seconds if asked else None
-    least = asked.bytes / seconds if asked else None
-    residual = residual_of(least, modelled, seen.bytes_per_s)
-    largest = max(modelled or 0.0, seen.bytes_per_s or 0.0)
+    verdict = verdict_of(terms, measured.sm_active, busy_ratio)
+    modelled = work.traffic_bytes / seconds if work else None
+    least = work.bytes / seconds if work else None
+    residual = residual_of(least, modelled, measured.bytes_per_s)
+    largest = max(modelled or 0.0, measured.bytes_per_s or 0.0)
     return Window(
         from_unix_ns=from_unix_ns,
         seconds=seconds,
         steps=steps,
         busy_s=busy_s,
-        model=asked.model if asked else None,
-        weight_bytes=asked.weight_bytes if asked else None,
-        kv_bytes=asked.kv_bytes if asked else None,
-        bytes=asked.bytes if asked else None,
-        flops=asked.flops if asked else None,
+        model=work.model if work else None,
+        weight_bytes=work.weight_bytes if work else None,
+        kv_bytes=work.kv_bytes if work else None,
+        bytes=work.bytes if work else None,
+        flops=work.flops if work else None,
         terms=terms,
         verdict=verdict,
         least_bytes_per_s=least,
         modelled_bytes_per_s=modelled,
-        measured_bytes_per_s=seen.bytes_per_s,
+        measured_bytes_per_s=measured.bytes_per_s,
         residual_ratio=residual,
-        sm_active_ratio=seen.sm_active,
-        tensor_active_ratio=seen.tensor_active,
+        sm_active_ratio=measured.sm_active,
+        tensor_active_ratio=measured.tensor_active,
         findings=findings_of(
             verdict,
             terms,
-            tensor_active_ratio=seen.tensor_active,
+            tensor_active_ratio=measured.tensor_active,
             residual=residual,
             of_the_peak=largest / device.bytes_per_s if device else None,
         ),
@@ -182,12 +185,12 @@ def _window(
 
 
 def _terms(
-    steps: float | None, busy_s: float | None, asked: Asked | None, device: Device | None
+    steps: float | None, busy_s: float | None, work: Modelled | None, device: Device | None
 ) -> Terms | None:
     if not steps or not busy_s:
         return None
-    memory_s = asked.bytes / device.bytes_per_s / steps if asked and device else None
+    memory_s = work.bytes / device.bytes_per_s / steps if work and device else None
     compute_s = None
-    if asked is not None and asked.compute_s is not None:
-        compute_s = asked.compute_s / steps
+    if work is not None and work.compute_s is not None:
+        compute_s = work.compute_s / steps
     return Terms(step_s=busy_s / steps, memory_s=memory_s, compute_s=compute_s)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from collector.bearer import Tokens
-from collector.hosts import AllowedHosts
-from collector.limits import Limits
-from collector.tls import Tls
+from collector.limits.sender_limits import Limits
+from collector.listen.bearer_tokens import Tokens
+from collector.listen.host_check import AllowedHosts
+from collector.listen.tls import Tls
 
 
 @dataclass(frozen=True, slots=True)

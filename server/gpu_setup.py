@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from collector.gpus.claims import Claims
-from collector.gpus.local import GpuReaders, host_name
+from collector.gpus.configured_owners import ConfiguredOwners
+from collector.gpus.local_readers import GpuReaders, host_name
 from collector.gpus.owners import Owners
 from collector.gpus.processes import Processes
 from collector.scrape.targets import Discovery
@@ -17,13 +17,13 @@ class GpuSetup:
         local: whether the GPUs of this machine are sampled.
         dcgm: dcgm-exporters to scrape.
         dcgm_every_s: how often.
-        claims: replicas of GPUs, as configured.
+        configured: replicas of GPUs, as configured.
     """
 
     local: bool = False
     dcgm: tuple[Discovery, ...] = ()
     dcgm_every_s: float = 5.0
-    claims: Claims = field(default_factory=Claims)
+    configured: ConfiguredOwners = field(default_factory=ConfiguredOwners)
 
     @property
     def any(self) -> bool:
@@ -34,10 +34,10 @@ class GpuSetup:
         """Return the readers of these GPUs."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
-    def owners(self, *, hears: bool = True) -> Owners:
+    def owners(self, *, receives_engines: bool = True) -> Owners:
         """Return what assigns GPUs to replicas.
 
         Args:
-            hears: whether engines report to this process.
+            receives_engines: whether engines report to this process.
         """
-        return Owners(host_name(), Processes(), self.claims, hears=hears)
+        return Owners(host_name(), Processes(), self.configured, receives_engines=receives_engines)

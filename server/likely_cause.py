@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.incident import incident_verdict
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from telemetry.tasks import Task
 
 AGAIN_S: Final = 300

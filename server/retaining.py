@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import click
 from sqlalchemy import Engine
 
-from store.notifications import forget_told
+from store.alerting.notifications import forget_told
+from store.replicas.engine_starts import forget_starts
 from store.retention import (
     KEEP_HOURS_NS,
     KEEP_MINUTES_NS,
@@ -18,8 +19,7 @@ from store.retention import (
     keep_deleted_until,
     newest_unix_ns,
 )
-from store.settling import settle
-from store.starts import forget_starts
+from store.rollups.building import settle
 from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
 

@@ -16,29 +16,29 @@ from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
-from collector.bearer import BearerGate
-from collector.connections import ConnectionLimits
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
-from collector.hosting import AsgiHost, listen
-from collector.hosts import AllowedHosts, HostGate
-from collector.limits import Limits
-from collector.reading import ReadingApart
+from collector.limits.sender_limits import Limits
+from collector.listen.asgi_server import AsgiHost, listen
+from collector.listen.bearer_tokens import BearerGate
+from collector.listen.connections import ConnectionLimits
+from collector.listen.host_check import AllowedHosts, HostGate
+from collector.otlp.message_reader import ProcessReader
 from collector.scrape.scraper import Scraper
 from collector.server import Collector
 from collector.sink import Listener
 from cost.prices import PriceList
 from cost.pricing import Pricing
-from exporters.app import metrics_app
-from exporters.clocks import ClockMetrics
-from exporters.exposition import Exposition
-from exporters.forwarding import Forwarder
-from exporters.gpu_readers import GpuReaderMetrics
+from exporters.format.exposition import Exposition
+from exporters.format.text import Families
+from exporters.forwarding.forwarder import Forwarder
+from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
-from exporters.rooflines import RooflineMetrics
-from exporters.scrapes import ScrapeMetrics
-from exporters.tasks import TaskMetrics
-from exporters.text import Families
+from exporters.self_metrics.clocks import ClockMetrics
+from exporters.self_metrics.gpu_readers import GpuReaderMetrics
+from exporters.self_metrics.scrapes import ScrapeMetrics
+from exporters.self_metrics.tasks import TaskMetrics
+from exporters.totals.rooflines import RooflineMetrics
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
@@ -51,8 +51,8 @@ from server.scrape_setup import ScrapeSetup
 from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
-from store.forgetting import forget_simulated
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
+from store.simulation_removal import forget_simulated
 from store.writer import Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
@@ -264,7 +264,7 @@ class Stack:
             tokens=access.tokens,
             hosts=access.hosts or AllowedHosts(),
             tls=access.tls,
-            reading=ReadingApart(),
+            reading=ProcessReader(),
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
             in_flight_listeners=[exporter],
@@ -304,7 +304,7 @@ class Stack:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
             # Engines that started before us do not say again what they run on.
-            self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
+            self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
             await self.metrics.start()
@@ -352,7 +352,7 @@ class Stack:
             ]
         await asyncio.wrap_future(self._writer.submit([], [], (), samples))
         self._exporter.on_gpus_stored(samples)
-        self._pricing.hear(gpus=samples)
+        self._pricing.update(gpus=samples)
 
     @property
     def _kept(self) -> list[KeptExplorer | KeptSimulator]:

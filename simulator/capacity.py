@@ -1,7 +1,7 @@
-"""What a fleet can carry, roughly: by how much faults may press it without breaking it.
+"""Estimate a fleet's capacity, so that faults can load it without breaking it.
 
-Pure. Means of lengths and the step model give the load of a request; a fixed point gives how
-many run together. Of hits it knows the system prompts' alone, and nothing of chance.
+Pure. Mean lengths and the step model give the load of a request; a fixed point gives the number of
+requests that run together. Only hits of system prompts are modelled, and no randomness.
 """
 
 import math
@@ -9,33 +9,33 @@ from typing import NamedTuple
 
 from simulator.engine_config import EngineConfig
 from simulator.kv_cache import BLOCK_TOKENS
-from simulator.lengths import Lengths
+from simulator.token_lengths import Lengths
 from simulator.workload import Workload
 
 _QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))
 
 
 class Means(NamedTuple):
-    """A request of the workload, on average."""
+    """The mean request of the workload."""
 
     prompt_tokens: float
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Of the prompt, what it begins with like others: computed and held once."""
+    """Tokens of the shared prompt prefix, which is computed and stored once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Outputs longer by this factor."""
+        """Return the means with longer outputs."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
 def mean_tokens(lengths: Lengths) -> float:
-    """The mean of a distribution of lengths."""
+    """Return the mean of a distribution of lengths."""
     return sum(map(lengths.quantile, _QUANTILES)) / len(_QUANTILES)
 
 
 def means_of(workload: Workload, engine: EngineConfig) -> Means:
-    """What a request of the workload costs an engine, on average."""
+    """Return the mean cost of a request for an engine."""
     if workload.trace:
         prompts = [float(row.prompt_tokens) for row in workload.trace]
         output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)
@@ -49,7 +49,7 @@ def means_of(workload: Workload, engine: EngineConfig) -> Means:
 
 
 def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
-    """Tokens of system prompts in a prompt, on average."""
+    """Mean number of system prompt tokens in a prompt."""
     weights = sum(tenant.weight for tenant in workload.tenants)
     shared = 0.0
     for tenant in workload.tenants:
@@ -60,13 +60,13 @@ def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
-    """A step of so many decodes, without prefill."""
+    """Duration of a step with this many decodes and no prefill."""
     context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
     return engine.step.step_s(0.0, round(context_tokens), round(running))
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """How many requests run together at this rate; at most all seats."""
+    """Return how many requests run together at this rate; at most all places."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -75,22 +75,23 @@ def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
 
 
 def capacity_per_s(engine: EngineConfig, means: Means) -> float:
-    """Requests/s of one replica with every seat taken."""
+    """Return the requests/s of one replica when every place is taken."""
     seats = float(engine.max_num_seqs)
     return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
 
 
 def blocks(means: Means) -> float:
-    """KV blocks that a request holds, half-way through its answer."""
+    """Return the KV blocks that a request holds when half of its answer is done."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
-    """Blocks for so many running requests, and `spread` standard deviations of their number."""
+    """Return the blocks for this many running requests, plus `spread` standard deviations of the
+    number."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:
-    """How full something is to be, between 0 and 1: severity 1 leaves ease/(1 + ease) free."""
+    """Return a target utilisation between 0 and 1; severity 1 leaves ease/(1 + ease) free."""
     return severity / (severity + ease)

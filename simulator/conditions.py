@@ -1,6 +1,6 @@
-"""What surrounds one server and may change while it runs: clocks, neighbours, links, room.
+"""Conditions of a server that change at runtime: clocks, neighbours, links, memory.
 
-Pure. Each fault says its own word on a condition; several words add up or multiply.
+Pure. Each fault sets its own value of a condition; the values are added or multiplied.
 """
 
 import math
@@ -22,16 +22,16 @@ Key = Literal[
     "lost_blocks",
     "pull",
 ]
-"""`pace` and the like: how much longer something takes, 1 being usual: all of a step, a step on
-one rank, what the front end does, a KV transfer, loading an adapter. `clock`: by how much the
-GPU's clock is down. `foreign`: processes of others on the GPU. `lost_blocks`: KV blocks that
-nobody uses and nobody may take. `pull`: the share of all requests that goes to this replica
-whatever the router would do."""
+"""Factors such as `pace` say how many times longer something takes, 1 being usual: a whole step, a
+step on one rank, the front end's work, a KV transfer, loading an adapter. `clock`: the reduction of
+the GPU's clock. `foreign`: other processes on the GPU. `lost_blocks`: KV blocks that are unused but
+cannot be allocated. `pull`: the share of all requests that goes to this replica regardless of the
+router."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on a condition of a replica has this value, by this source's word."""
+    """From `at_s` on, a condition of a replica has this value from this source."""
 
     at_s: float
     replica: int
@@ -42,11 +42,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A server ends at `at_s`, and is ready again `down_s` later.
+    """A server stops at `at_s` and is ready again `down_s` later.
 
     Args:
-        config: what it is started with; None for the same as before.
-        new_shape_s: what the first step of each shape takes on top.
+        config: of the new process; None for the same as before.
+        new_shape_s: additional duration of the first step of each batch shape.
     """
 
     at_s: float
@@ -60,7 +60,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Events, of which there are not endlessly many, in the order of time."""
+    """Sort a finite number of events by time."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -71,13 +71,13 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Hear a source's word; it replaces its earlier one."""
+        """Set a source's value; replaces its previous one."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """The product of all words; 1 where there is none."""
+        """Return the product of all values; 1 without any."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """The sum of all words; 0 where there is none."""
+        """Return the sum of all values; 0 without any."""
         return sum(self._words.get(key, {}).values())

@@ -1,6 +1,6 @@
-"""Conversations that grow: each turn's prompt is all that was said before, and a little more.
+"""Growing conversations: each turn's prompt is the whole conversation so far plus a little more.
 
-Pure. Some dozens go on at a time; one that has had its turns makes way for a new one.
+Pure. A few dozen are active at a time; a finished one is replaced by a new one.
 """
 
 import random
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversations:
-    """How much of the traffic they are, and how they grow."""
+    """Share of the traffic, and growth of the conversations."""
 
     share: float = 0.7
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Of the first turn: a document, say, and a question."""
+    """Of the first turn, such as a document and a question."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """What a user says in each later turn."""
+    """The user's text in each later turn."""
 
     @property
     def mean_tokens(self) -> float:
-        """Of a prompt, about: half of the turns have gone before, each with its answer."""
+        """Approximate mean prompt: half of the turns are over, each with its answer."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 
@@ -35,14 +35,14 @@ class _Conversation:
 
 @dataclass(slots=True)
 class Turns:
-    """The conversations under way."""
+    """The active conversations."""
 
     of: Conversations
     _going: list[_Conversation] = field(default_factory=list)
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Whose turn it is: the conversation's name, and the whole prompt's length."""
+        """Return the next conversation's name and the length of its whole prompt."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

@@ -1,7 +1,7 @@
-"""A simulation as rows and columns, with its ground truth: no wire, no database, no clock.
+"""A simulation as rows and columns, with its ground truth: no network, no database, no clock.
 
-For who makes hundreds of cases. What is in it is what a collector would have kept of the same
-fleet, and nothing else; the truth lies beside it.
+For building hundreds of cases. A dataset contains exactly what a collector would have stored of the
+same fleet, and the ground truth beside it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ import pyarrow as pa
 from simulator.faults import world_of
 from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
-from simulator.nouns import plain, request_of, sample_of, start_of
+from simulator.rows import plain, request_of, sample_of, start_of
 from simulator.truth import Truth, truth_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -28,21 +28,21 @@ _ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """One case: what was told, in the order of time, and what was at work."""
+    """One case: its telemetry in order of time, and the active causes."""
 
     config: FleetConfig
-    """With what its faults need to happen at all."""
+    """Including what its faults need."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
-    """In the order of receipt."""
+    """In order of receipt."""
     samples: list[EngineSample]
     gpus: list[GpuSample]
     starts: list[EngineStart]
     lost: int
-    """Requests that found no server, and that nobody could tell of."""
+    """Requests that found no server; no server reports them."""
 
     def request_table(self) -> pa.Table:
-        """The requests as `store.queries.request_table` has them."""
+        """Return the requests as `store.queries.request_table` returns them."""
         table = table_of(RequestTimeline, self.requests)
         table = table.append_column(
             "tpot_s", pa.array([row.tpot_s for row in self.requests], pa.float64())
@@ -58,11 +58,11 @@ class Dataset:
         return table
 
     def sample_table(self) -> pa.Table:
-        """The engines' samples as `store.queries.sample_table` has them."""
+        """Return the engines' samples as `store.queries.sample_table` returns them."""
         return table_of(EngineSample, self.samples)
 
     def gpu_table(self) -> pa.Table:
-        """The GPUs' samples as `store.queries.gpu_table` has them."""
+        """Return the GPUs' samples as `store.queries.gpu_table` returns them."""
         return table_of(GpuSample, self.gpus)
 
 
@@ -73,7 +73,7 @@ def run(config: FleetConfig) -> Dataset:
         ValueError: it has no end.
     """
     if config.duration_s is None and not config.workload.trace:
-        raise ValueError("duration_s: None; allowed: more than 0, for a dataset has an end")
+        raise ValueError("duration_s: None; allowed: more than 0, because a dataset has an end")
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     gpus: list[GpuSample] = []
@@ -110,7 +110,7 @@ def run(config: FleetConfig) -> Dataset:
 
 
 def table_of(noun: type, rows: Sequence[Any]) -> pa.Table:
-    """Rows of a noun as columns, named and typed as the store has them."""
+    """Return rows as columns, named and typed as in the store."""
     hints = get_type_hints(noun)
     return pa.table(
         {name: _column(hint, (getattr(row, name) for row in rows)) for name, hint in hints.items()}

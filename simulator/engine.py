@@ -1,10 +1,9 @@
 """One vLLM V1 engine in virtual time: continuous batching, paged KV, chunked prefill.
 
-Pure: what is submitted, the seed and the configuration decide everything. Each step gives
-the running sequences their tokens, then fills the token budget with prefill in the order of
-arrival; who is not eligible is passed over. A sequence that needs a block when none is free
-costs the newest one its place: it is preempted, and recomputed later from the head of the
-queue.
+Pure: submissions, seed and configuration determine the result. Each step gives the running
+sequences their tokens, then fills the token budget with prefill in order of arrival; requests that
+are not eligible are skipped. If a sequence needs a block and none is free, the newest sequence is
+preempted and later recomputed from the head of the queue.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -15,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import sub
 
-from tailspan_vllm.stepmodel import Work
+from tailspan_vllm.engine_core.step_model import Work
 
 from simulator.engine_config import EngineConfig, EngineTotals
 from simulator.job import Blocked, Job
@@ -23,7 +22,7 @@ from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
 from simulator.lockstep import Lockstep
 from simulator.lora import LoraSlots
 from simulator.speculation import Drafting
-from simulator.timing import Stall, StepClock
+from simulator.step_clock import Stall, StepClock
 
 _LAST_IN_BLOCK = BLOCK_TOKENS - 1
 _NEVER = float("inf")
@@ -41,21 +40,21 @@ class _Step:
     pairs: float
     """Attention work of its prefill."""
     blocked_by: str | None
-    """What keeps the queue from moving until it ends: a field of `Blocked`."""
+    """What blocks the queue until the step ends: a field of `Blocked`."""
     chunks: list[tuple[Job, int, float]]
     """Job, tokens, and their own share of `prefill_s`."""
     drafting: tuple[Job, ...]
 
 
 class Engine:
-    """One engine. Submit in the order of `queued`, then `advance` to get what has ended.
+    """One engine. Submit jobs in order of `queued`; `advance` returns the finished ones.
 
     Args:
         config: its arguments.
-        seed: decides the noise of its steps.
-        stalls: when it stands still, in order of time; may be endless.
+        seed: of the noise of its steps.
+        stalls: when it stands still, in order of time; may be infinite.
         started_s: when it was ready; nothing happens before.
-        new_shape_s: what the first step of each shape takes on top; 0 for a warm engine.
+        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
     def __init__(
@@ -89,22 +88,22 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue, for whatever reason."""
+        """Requests in the queue, for any reason."""
         return len(self._waiting) + len(self._held)
 
     @property
     def deferred(self) -> int:
-        """Of those, the ones that are not eligible."""
+        """Waiting requests that are not eligible."""
         return len(self._held)
 
     @property
     def fetching(self) -> int:
-        """Of those, the ones whose cache is on its way."""
+        """Waiting requests whose KV cache is being transferred."""
         return sum(job.fetch_s > 0 for job in self._held)
 
     @property
     def waiting_loras(self) -> int:
-        """Requests in the queue that ask for an adapter."""
+        """Requests in the queue that need an adapter."""
         return sum(job.lora is not None for job in (*self._waiting, *self._held))
 
     @property
@@ -124,16 +123,16 @@ class Engine:
 
     @property
     def last_step_s(self) -> float:
-        """When the last step ended, or the step under way began if the engine was idle before."""
+        """When the last step ended; if the engine was idle before, when the current step began."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
-        """The longest step ended since this was last asked; None where none ended."""
+        """Return the longest step that ended since the last call; None if none ended."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Hand over a job; `queued` may lie ahead."""
+        """Submit a job; `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -145,7 +144,7 @@ class Engine:
                 f"allowed: up to max_model_len ({self.config.max_model_len})"
             )
         if job.lora is not None and not self.config.max_loras:
-            raise ValueError(f"lora: {job.lora!r}; allowed: none, for max_loras is 0")
+            raise ValueError(f"lora: {job.lora!r}; allowed: none, because max_loras is 0")
         if self._coming and job.queued < self._coming[-1].queued:
             raise ValueError(
                 f"queued: {job.queued}; allowed: from {self._coming[-1].queued}, in order"
@@ -153,9 +152,9 @@ class Engine:
         self._coming.append(job)
 
     def advance(self, until: float) -> list[Job]:
-        """Run to the virtual instant `until`; nothing may be submitted before it afterwards.
+        """Run to the virtual instant `until`; later submissions must not be earlier than it.
 
-        Returns: the jobs whose last token was made by then, in that order.
+        Returns: the jobs whose last token was produced by then, in that order.
         """
         ended: list[Job] = []
         while True:
@@ -170,7 +169,7 @@ class Engine:
             self._begin_step(start)
 
     def unfinished(self) -> list[Job]:
-        """Every job that has not ended, as it stands: the engine is about to be stopped."""
+        """Return every job that has not ended, before the engine stops."""
         return [*self._running.values(), *self._waiting, *self._held, *self._coming]
 
     def _next_start(self) -> float:
@@ -185,14 +184,14 @@ class Engine:
         self._now = start
         self._let_in(start)
         if not self._running and not self._waiting:
-            return  # who came waits for a cache
+            return  # arrived requests wait for a cache
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         preempted = self._find_blocks()
         budget = self.config.max_num_batched_tokens - self._lockstep.size
         budget -= len(self._drafting.jobs) * (1 + self._drafting.tokens)
         chunks: list[tuple[Job, int]] = []
-        # A prefill that has begun is the newest of all: it took what the budget had left.
+        # A partial prefill is the newest sequence of all: it got what the budget had left.
         for job in tuple(self._prefilling):
             tokens = min(job.target_tokens - job.computed_tokens, budget)
             if tokens <= 0:
@@ -207,7 +206,7 @@ class Engine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Who has come by now joins the queue, and who was held goes back to its head."""
+        """Queue the requests that have arrived; requests that were held return to the head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -234,7 +233,8 @@ class Engine:
                 self._waiting.appendleft(job)
 
     def _find_blocks(self) -> bool:
-        """Make room for what the running ones need next; whether one had to go for it."""
+        """Allocate the blocks that running sequences need next; return whether one was
+        preempted."""
         preempted = False
         while self._lockstep.blocks_due > self.kv.free or not self._drafting.hold_blocks(self.kv):
             if len(self._running) == 1 and self._find_lost_blocks():
@@ -245,7 +245,8 @@ class Engine:
         return preempted
 
     def _find_lost_blocks(self) -> bool:
-        """What is lost leaves room for one request at least; False where nothing is lost."""
+        """Apply lost blocks. At least one request always has room. Returns False if none are
+        lost."""
         if not self.kv.pinned:
             return False
         self.lost_blocks = max(0, min(self.lost_blocks, self.kv.pinned) - 64)
@@ -255,11 +256,12 @@ class Engine:
     def _admit_waiting(
         self, start: float, budget: int, chunks: list[tuple[Job, int]], preempted: bool
     ) -> tuple[str | None, float]:
-        """Fill what is left of the budget; what stopped it, and how long adapters load."""
+        """Fill the rest of the budget; return what stopped it, and how long adapters take to
+        load."""
         loading_s = 0.0
         while self._waiting:
             job = self._waiting[0]
-            if preempted:  # as vLLM does: a step that had to preempt admits no one
+            if preempted:  # as in vLLM: a step that preempted admits no request
                 return "kv_s", loading_s
             if len(self._running) >= self.config.max_num_seqs:
                 return "seats_s", loading_s
@@ -280,7 +282,7 @@ class Engine:
         return None, loading_s
 
     def _admit(self, job: Job, budget: int) -> int:
-        """Start or resume a job with its first chunk; 0 where its blocks are not to be had."""
+        """Start or resume a job with its first chunk; 0 if its blocks are not available."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // BLOCK_TOKENS)
         cached = hits * BLOCK_TOKENS
         spared = cached
@@ -422,7 +424,7 @@ class Engine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # With speculation blocks are held ahead of the tokens.
+        # With speculation, blocks are held ahead of the tokens.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(blocks_for(job.computed_tokens), held))
 
@@ -447,9 +449,9 @@ class Engine:
         self._waiting.appendleft(job)
 
     def _run_plain_decodes(self, until: float) -> None:
-        """Run the steps in which decodes are all that happens: most of an engine's life.
+        """Run the steps that contain only decodes: most of an engine's life.
 
-        The same steps that `_begin_step` and `_end_step` would make, without their setting up.
+        Equivalent to `_begin_step` and `_end_step`, without their overhead.
         """
         lockstep, clock = self._lockstep, self.clock
         decodes = lockstep.size

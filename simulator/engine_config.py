@@ -1,26 +1,26 @@
-"""The engine arguments that matter to latency, named as vLLM names them."""
+"""The engine arguments that affect latency, with vLLM's names."""
 
 from dataclasses import dataclass, replace
 
-from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
 
 from simulator.kv_cache import BLOCK_TOKENS, blocks_for
 from simulator.step_model import EIGHT_B_ON_H100, StepModel
 
 _LAUNCHES_S = 0.011
-"""Some 600 launches a step that a graph makes in one."""
+"""Duration of about 600 kernel launches per step, which a CUDA graph replaces by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What an engine is started with. 0 adapters, draft tokens: it serves without."""
+    """The arguments of an engine. 0 adapters or draft tokens disable the feature."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Requests beyond it are turned away: an overload costs answers, never all memory."""
+    """Requests beyond it are rejected, so that an overload does not exhaust memory."""
     max_model_len: int = 32_768
-    # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB a block.
+    # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
     num_gpu_blocks: int = 25_000
     enable_prefix_caching: bool = True
     max_loras: int = 0
@@ -29,7 +29,7 @@ class EngineConfig:
     tensor_parallel_size: int = 1
     kv_connector: bool = False
     enforce_eager: bool = False
-    """Without CUDA graphs each kernel is launched by itself."""
+    """Without CUDA graphs, each kernel is launched separately."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
 
@@ -70,13 +70,13 @@ class EngineConfig:
 
     @property
     def model(self) -> StepModel:
-        """What a step takes with these arguments."""
+        """The step model with these arguments."""
         if not self.enforce_eager:
             return self.step
         return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
 
     def arguments(self) -> dict[str, Scalar]:
-        """As a real engine tells them at its start."""
+        """The arguments as a real engine reports them at its start."""
         told: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,
@@ -108,7 +108,7 @@ class EngineConfig:
 
 @dataclass(slots=True)
 class EngineTotals:
-    """What the engine has counted since it started."""
+    """The engine's counters since its start."""
 
     steps: int = 0
     busy_s: float = 0.0
@@ -118,9 +118,9 @@ class EngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Sequences that decoded, counted step by step."""
+    """Decoding sequences, summed over steps."""
     context_tokens: int = 0
-    """Tokens of context that decodes have read."""
+    """Context tokens that decodes have read."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

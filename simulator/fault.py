@@ -1,4 +1,4 @@
-"""A fault as data: a cause of CAUSES, when, how hard, and on which replica."""
+"""A fault as data: a cause of CAUSES, its time, severity and replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,19 +27,19 @@ CAUSES: Final = (
     "replica_imbalance",
     "config_change",
 )
-"""The ids that `tailspan explain` names."""
+"""The ids that `tailspan explain` prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A cause at work on [start_s, end_s), as hard as `severity`; 1 is plain to see."""
+    """A cause active in [start_s, end_s) with a severity; 1 is clearly visible."""
 
     cause: str
     start_s: float
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """On which replica, of those causes that are at work on one."""
+    """The affected replica, for causes that affect one."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

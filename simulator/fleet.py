@@ -1,6 +1,6 @@
-"""A fleet in virtual time: replicas behind a router, told second by second.
+"""A fleet in virtual time: replicas behind a router, second by second.
 
-Pure: the configuration and its seed decide every record and sample.
+Pure: the configuration and its seed determine every record and sample.
 """
 
 import heapq
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import RequestRecord
 
 from simulator.conditions import Change, Event, Restart
 from simulator.faults import INJECTIONS, world_of
 from simulator.fleet_config import FleetConfig, Router
 from simulator.replica import Replica
 from simulator.routing import Routing
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 
@@ -29,12 +29,12 @@ SAMPLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSecond:
-    """What one replica told in one second."""
+    """The telemetry of one replica in one second."""
 
     replica: str
     region: str
     records: list[RequestRecord]
-    """Requests delivered in this second, in that order."""
+    """Requests delivered in this second, in order."""
     state: EngineState | None
     """None while the server is down."""
     gpus: tuple[GpuSample, ...]
@@ -47,13 +47,13 @@ class Second:
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     lost: int = 0
-    """Requests so far that found no server: of these nobody can tell."""
+    """Requests so far that found no server; no server reports them."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
     """Run the fleet, a second at a time, until every request has ended.
 
-    A fleet that lacks what a fault needs to happen at all gets it (`world_of`).
+    Adds to the fleet what its faults need (`world_of`).
     """
     yield from _Fleet(world_of(config)).seconds()
 
@@ -175,7 +175,7 @@ class _Fleet:
                 yield self._sourced(number, inject(fault, self._config, chance))
 
     def _sourced(self, number: int, events: Iterator[Event]) -> Iterator[Event]:
-        """Each by the word of its fault; none past the traffic's end."""
+        """Events, each with its fault as source; none after the end of the traffic."""
         for event in events:
             if event.at_s >= self._limit_s:
                 return

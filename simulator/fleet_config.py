@@ -1,4 +1,4 @@
-"""All that decides a simulation."""
+"""The configuration of a simulation."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -15,7 +15,7 @@ REGIONS = ("eu-west-1", "us-east-1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
-    """All that decides a simulation."""
+    """The configuration of a simulation."""
 
     replicas: int = 2
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
@@ -24,13 +24,13 @@ class FleetConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Replicas are dealt out over them in turn."""
+    """Assigned to the replicas in turn."""
     model: str = "llama-3-8b-sim"
     seed: int = 1
     duration_s: float | None = None
-    """How long requests arrive; None = for ever, or to the end of a trace."""
+    """How long requests arrive; None for no end, or until the end of a trace."""
     started_unix_ns: int = 0
-    """The wall clock at virtual 0."""
+    """The wall clock at virtual time 0."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -44,9 +44,9 @@ class FleetConfig:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests/s of each replica on an ordinary day."""
+        """Ordinary requests/s of each replica."""
         return self.workload.rate_per_s / self.replicas
 
     def name_of(self, replica: int) -> str:
-        """A replica's `service.instance.id`."""
+        """Return a replica's `service.instance.id`."""
         return f"sim-{replica}"

@@ -1,7 +1,6 @@
-"""The API server's process: what it does is done one after the other.
+"""The API server's process, which does one thing at a time.
 
-Pure. Tokenising delays those behind it, and a token that comes meanwhile is written when
-the process has time for it.
+Pure. Tokenising delays the requests behind it, and a token is written when the process is free.
 """
 
 from bisect import bisect_right
@@ -10,24 +9,24 @@ READ_S = 0.0003
 """Reading and parsing the HTTP request."""
 _TEMPLATE_S = 0.0008
 _TOKENISE_TOKEN_S = 0.6e-6
-"""A fast tokenizer makes between one and two million tokens a second."""
+"""A fast tokenizer processes one to two million tokens per second."""
 FIRST_BYTE_S = 0.0004
 """Detokenising and writing the first event."""
 FLUSH_S = 0.0012
-"""The same for the last, and closing the stream."""
+"""Detokenising and writing the last event, and closing the stream."""
 TOKEN_S = 20e-6
-"""Detokenising and writing a token in between: it delays nobody to speak of, and adds up."""
+"""Detokenising and writing a token in between; negligible for others, but it adds up."""
 
 _KEPT = 4096
 
 
 def request_s(prompt_tokens: float) -> float:
-    """Template and tokenisation of a prompt."""
+    """Duration of templating and tokenising a prompt."""
     return _TEMPLATE_S + _TOKENISE_TOKEN_S * prompt_tokens
 
 
 class FrontEnd:
-    """One process that takes work in the order of time."""
+    """One process that works in order of time."""
 
     def __init__(self) -> None:
         self.pace = 1.0
@@ -37,7 +36,7 @@ class FrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Work that comes at `at`, not before what came earlier; when it is done."""
+        """Process work that arrives at `at`, after earlier work; return when it is done."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -48,7 +47,7 @@ class FrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """When a token that was made at `at` is written: after what had come by then."""
+        """Return when a token produced at `at` is written: after earlier work."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

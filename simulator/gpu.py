@@ -1,15 +1,15 @@
-"""What the GPUs of a simulated server show: worked out from what its engine did.
+"""GPU samples of a simulated server, computed from its engine's work.
 
-Pure. Bytes and FLOPs follow from steps, contexts and tokens; activity from the time in steps.
-Where one rank is slow the others wait for it in a collective, which few multiprocessors run.
+Pure. Bytes and FLOPs follow from steps, contexts and tokens; activity from the time in steps. If
+one rank is slow, the others wait in a collective, which uses few multiprocessors.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tailspan_vllm.fingerprint import Scalar
-from tailspan_vllm.machine import Machine
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.hardware import Machine
 
 from simulator.conditions import Conditions
 from simulator.engine_config import EngineTotals
@@ -35,7 +35,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""Llama-3-8B, as a real engine tells it: the numbers above follow from it."""
+"""Llama-3-8B, as a real engine reports it; the numbers above follow from it."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -45,19 +45,19 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of the multiprocessors that a collective keeps busy while it waits."""
+"""Share of the multiprocessors that a waiting collective keeps active."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Exchanged by each rank for each token: two all-reduces a layer."""
+"""Bytes that each rank exchanges per token: two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
-    """What an engine of so many ranks runs on."""
+    """Return the machine description of an engine with this many ranks."""
     return Machine(DEVICE, ranks, {**_SHAPE, "tensor_parallel_size": ranks})
 
 
 class GpuMeter:
-    """The GPUs of one replica, one a rank."""
+    """The GPUs of one replica, one per rank."""
 
     def __init__(self, replica: str, ranks: int) -> None:
         self.replica = replica
@@ -66,13 +66,13 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """The engine's totals begin again; the driver's do not."""
+        """Reset the engine's totals; the driver's continue."""
         self._before = EngineTotals()
 
     def sample(
         self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
     ) -> tuple[GpuSample, ...]:
-        """The GPUs as they were since the last sample, `over_s` ago."""
+        """Return the GPUs' samples since the last call, `over_s` ago."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

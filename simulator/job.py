@@ -1,18 +1,18 @@
-"""A request as the engine sees it: lengths and a prefix in, instants and shares out."""
+"""A request inside the engine: lengths and a prefix in, instants and shares out."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import Parts, QueueParts
 
 from simulator.kv_cache import BLOCK_TOKENS, Lease
 
 
 class Billed(NamedTuple):
-    """Running sums of what steps cost, their stalls included."""
+    """Running sums of what steps cost, including stalls."""
 
     each: float = 0.0
-    """The scale over how many shared the step."""
+    """The scale divided by the number of sequences in the step."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
@@ -21,17 +21,17 @@ class Sums(NamedTuple):
     """Running sums over an engine's steps: a request's share is a difference of two."""
 
     prefill_s: float
-    """Work on prefills."""
+    """Time of prefill work."""
     stall_s: float
     scale: float
-    """The noise that each step's work was multiplied by."""
+    """The noise factor of each step's work."""
     scale_steps: float
-    """That, times the step's number: a decode's context grows by one each step."""
+    """The noise factor times the step's number: a decode's context grows by one per step."""
     billed: "Billed"
 
 
 class Blocked(NamedTuple):
-    """Seconds in which the queue did not move, by what stood in its way: running sums too."""
+    """Running sums of seconds in which the queue was blocked, by reason."""
 
     seats_s: float = 0.0
     kv_s: float = 0.0
@@ -40,7 +40,7 @@ class Blocked(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by what they were spent on; others' decodes are what remains."""
+    """Seconds of a phase by what they were spent on; others' decodes are the remainder."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -48,7 +48,7 @@ class Shares:
     stall_s: float = 0.0
 
     def of(self, phase_s: float) -> Parts:
-        """As parts that sum to the phase."""
+        """Return parts that sum to the phase."""
         others_decode_s = (
             phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
         )
@@ -63,17 +63,16 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in an engine. Instants in virtual seconds; None = not reached.
+    """One request in an engine. Instants are virtual seconds; None means not reached.
 
     Args:
-        number: its own in the engine.
+        number: its number in the engine.
         prompt_tokens: at least 1.
-        output_tokens: how many it makes before it ends, at least 1.
+        output_tokens: tokens to produce, at least 1.
         queued: when it reaches the engine.
-        prefix: the name of the prompt's shared beginning.
-        prefix_tokens: how long that is; whole blocks of it short of the last prompt token
-            are shared.
-        lora: the adapter it asks for.
+        prefix: the name of the shared prompt prefix.
+        prefix_tokens: its length; whole blocks of it before the last prompt token are shared.
+        lora: the adapter that it needs.
     """
 
     number: int
@@ -84,14 +83,14 @@ class Job:
     prefix_tokens: int = 0
     lora: str | None = None
     acceptance: float = 0.0
-    """How likely each drafted token is to be accepted."""
+    """Probability that a drafted token is accepted."""
     fetch_s: float = 0.0
-    """How long its cache is on its way from outside the engine."""
+    """How long the transfer of its KV cache takes."""
     fetched_tokens: int = 0
-    """How much of the prompt that spares."""
+    """Prompt tokens that this saves."""
 
     handed: float | None = None
-    """When it came; from then on `queued` is when the engine noted it, between two steps."""
+    """When it arrived; `queued` is then when the engine accepted it, between two steps."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -100,33 +99,33 @@ class Job:
     cached_tokens: int | None = None
     external_cached_tokens: int = 0
     held_s: float = 0.0
-    """How long it was passed over in the queue."""
+    """How long it was skipped in the queue."""
     held_since: float = 0.0
-    """While it is: since when, the engine's sums being `blocked_then`."""
+    """Start of the present hold; `blocked_then` has the engine's sums at that time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
-    """Until it is scheduled the engine's sums at the first step that could have admitted it;
-    afterwards what was added to them while it waited."""
+    """Until it is scheduled, the engine's sums at the first step that could have admitted it;
+    afterwards their increase while it waited."""
     billed_s: float = 0.0
-    """Its share of the steps that it was in, by its work in each."""
+    """Its share of its steps, by its work in each."""
     wasted_s: float = 0.0
-    """Likewise, for what it lost in an eviction."""
+    """The same for work that an eviction discarded."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Output tokens, up to the last time it joined or left the decodes."""
+    """Output tokens up to the last time it joined or left the decodes."""
     target_tokens: int = 0
-    """Tokens to compute before the next token can be made."""
+    """Tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
     joined: int = -1
     """The step after which it decodes; −1 while it does not."""
     evicted: float | None = None
-    """Since when it makes up for a preemption; None when it has."""
+    """Start of its present recomputation after a preemption; None without one."""
     lost_tokens: int = 0
-    """Tokens it had computed when it was preempted."""
+    """Tokens that it had computed when it was preempted."""
     before: "Sums | None" = None
     """The engine's sums when it joined the decodes."""
     lease: Lease = field(init=False)
@@ -138,34 +137,34 @@ class Job:
 
     @property
     def phase(self) -> Shares:
-        """The shares of the phase that it is in."""
+        """The shares of its present phase."""
         return self.prefill if self.first_token is None else self.decode
 
     @property
     def queue(self) -> QueueParts:
-        """What it waited for before it was scheduled first."""
+        """What it waited for before it was first scheduled."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        # Differences of running sums: what is nothing may come out a rounding error below it.
+        # Differences of running sums may be slightly negative by rounding.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     def hold(self, at: float, blocked: Blocked) -> None:
-        """It is not eligible from now on, whatever stands in the others' way."""
+        """Mark it as not eligible, whatever blocks the other requests."""
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """It may be admitted again: what the others waited for meanwhile was not its wait."""
+        """Make it eligible again; what blocked the others meanwhile was not its wait."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))
 
     def saw_prefill(self, others_tokens: int) -> None:
-        """Note prompt tokens of others that were computed in one of its steps."""
+        """Record prompt tokens of others computed in one of its steps."""
         if others_tokens > self.others_prefill_tokens_max:
             self.others_prefill_tokens_max = others_tokens
 
     def saw_gap(self, gap_s: float) -> None:
-        """Note the time between two of its tokens."""
+        """Record the time between two of its tokens."""
         if self.itl_max_s is None or gap_s > self.itl_max_s:
             self.itl_max_s = gap_s

@@ -1,42 +1,42 @@
 """Paged KV cache with prefix reuse: blocks are held, idle (cached, evictable) or blank.
 
-Pure. Blocks are counted, not named: those of one shared prefix form an extent, so do the
-blocks a job leaves behind, and a prefix is always resident from its start. That keeps
-every operation O(1) in the length of a prompt, which is what lets an hour run in seconds.
+Pure. Blocks are counted, not numbered. The blocks of one shared prefix form an extent, as do the
+blocks that a finished job leaves. A prefix is always resident from its start. So every operation is
+O(1) in the length of a prompt, and an hour can be simulated in seconds.
 
-held + idle + blank = blocks, always. Idle extents are evicted least recently used first,
-each from its end, as vLLM does by freeing a request's last block first.
-Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
+held + idle + blank = blocks, always. Idle extents are evicted least recently used first, each from
+its end, as vLLM does by freeing a request's last block first. Source: vLLM
+v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
 
 BLOCK_TOKENS = 16
-"""Tokens in a block: vLLM's default."""
+"""Tokens per block: vLLM's default."""
 
 Key = str | int
-"""A shared prefix by its name, what a job left behind by the job's number."""
+"""A shared prefix by its name; a finished job's blocks by its number."""
 
 
 def blocks_for(tokens: int) -> int:
-    """Blocks that hold `tokens`."""
+    """Return the blocks needed for `tokens`."""
     return -(-tokens // BLOCK_TOKENS)
 
 
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Blocks of it in the cache, from its start."""
+    """Its blocks in the cache, from its start."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For what a job left behind: how many blocks of shared prefix came before it."""
+    """For a finished job: the number of shared prefix blocks before its own."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """What one job holds: `shared` blocks of its prefix, then `own` blocks."""
+    """The blocks of one job: `shared` blocks of its prefix, then `own` blocks."""
 
     number: int
     prefix: str | None = None
@@ -44,15 +44,15 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: bool = False
-    """Whether this job's blocks are the prefix's, for those that come after it."""
+    """Whether this job's blocks become the prefix for later jobs."""
 
 
 class KvCache:
     """The blocks of one engine.
 
     Args:
-        blocks: how many there are.
-        reuse: whether idle blocks may be hit (vLLM's enable_prefix_caching).
+        blocks: their number.
+        reuse: whether idle blocks can be hit (vLLM's enable_prefix_caching).
     """
 
     def __init__(self, blocks: int, *, reuse: bool = True) -> None:
@@ -68,19 +68,19 @@ class KvCache:
 
     @property
     def usage_ratio(self) -> float:
-        """Share of the blocks that requests hold; idle ones count as free, as in vLLM."""
+        """Share of the blocks held by requests; idle ones count as free, as in vLLM."""
         return (self.blocks - self.free) / self.blocks
 
     def idle_blocks(self) -> int:
-        """Blocks cached and held by no one."""
+        """Cached blocks that no request holds."""
         return sum(self._extents[key].resident for key in self._idle)
 
     def held_prefix_blocks(self) -> int:
-        """Blocks of shared prefixes that some job holds."""
+        """Blocks of shared prefixes held by at least one job."""
         return sum(extent.resident for extent in self._extents.values() if extent.holders)
 
     def hits(self, lease: Lease, limit: int) -> int:
-        """Blocks, at most `limit`, that a job would find computed."""
+        """Return how many blocks, at most `limit`, a job would find cached."""
         if not self._reuse:
             return 0
         found = 0
@@ -95,10 +95,10 @@ class KvCache:
         return found
 
     def admit(self, lease: Lease, hits: int, total: int) -> bool:
-        """Let a job in that finds `hits` blocks and needs `total` now.
+        """Admit a job that finds `hits` blocks and needs `total` now.
 
         Returns:
-            False, with nothing changed, where the free blocks do not suffice.
+            False, with nothing changed, if there are too few free blocks.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -118,7 +118,7 @@ class KvCache:
         return True
 
     def grow(self, lease: Lease, total: int) -> bool:
-        """Extend a job's blocks to `total`; False, with nothing changed, where they lack."""
+        """Extend a job's blocks to `total`; False, with nothing changed, if there are too few."""
         wanted = total - lease.shared - lease.own
         if wanted > self.free:
             return False
@@ -136,7 +136,7 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Pin so many blocks, as far as they are free now, or let go of what is too much."""
+        """Pin this many blocks, as far as they are free, or release the excess."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:
@@ -146,7 +146,7 @@ class KvCache:
             self.blank -= more
 
     def take(self, count: int) -> None:
-        """Take free blocks for jobs whose leases are settled at their release."""
+        """Take free blocks for jobs whose leases are settled at release."""
         self.free -= count
         self.blank -= count
         while self.blank < 0:
@@ -159,7 +159,7 @@ class KvCache:
                 del self._idle[key], self._extents[key]
 
     def release(self, lease: Lease, total: int) -> None:
-        """Give back all of a job's blocks, which have grown to `total`; they stay cached."""
+        """Release all of a job's blocks, which have grown to `total`; they stay cached."""
         own = total - lease.shared
         self.free += own
         if not self._reuse:

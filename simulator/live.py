@@ -1,9 +1,9 @@
-"""A fleet that has been running for a while and goes on: the past at once, then live.
+"""Run a simulated fleet against the clock: first the past, then live.
 
-The simulation is pure; this is its shell, with a clock and a collector. Virtual time is
-bound to the wall clock at the start. Seconds that lie in the past are sent as fast as the
-collector takes them, later ones when they are over. A run with an end of its own ends
-when everything is delivered, or when the collector has taken nothing for a minute.
+The simulation is pure; this is its shell, with a clock and a collector. Virtual time is bound to
+the wall clock at the start. Past seconds are sent as fast as the collector accepts them, later ones
+when they are over. A run with an end stops when everything is delivered, or when the collector has
+accepted nothing for a minute.
 """
 
 import os
@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import RequestRecord
 
 from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
@@ -29,29 +29,30 @@ from telemetry.gpus import GpuSample
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
-"""How long a stop waits for the collector to take what is left."""
+"""How long a stop waits for the collector to accept the rest."""
 PROGRESS_S = 5.0
-"""How often a run that waits for the collector says how much is left."""
+"""How often a run that waits for the collector reports what is left."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""Further behind the clock than this, batches are filled; closer, each second is sent."""
+"""If the run is further behind the clock than this, batches are filled; otherwise each second is
+sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to simulate, and whom to tell."""
+    """What to simulate, and where to send it."""
 
     endpoint: str
     """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
-    """`started_unix_ns` and `duration_s` are decided here, from the two below."""
+    """`started_unix_ns` and `duration_s` are set from the two fields below."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """How long requests go on arriving after the start; None = until stopped, and 0 with a
-    backfill sends only the past."""
+    """How long requests arrive after the start; None until stopped; 0 with a backfill sends the
+    past only."""
     service: str = "vllm"
     truth: Path | None = None
-    """Where to write what is at work, a line of JSON for each cause."""
+    """File for the active causes, one line of JSON each."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
@@ -79,32 +80,38 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate and send until the plan's end and all is delivered, or until `stop` is set.
+    """Simulate and send until the plan's end and full delivery, or until `stop` is set.
 
-    A stop leaves a few seconds to what is queued. A plan with an end gives up as well once the
-    collector has taken nothing for `patience_s`.
+    After a stop, queued data gets a few seconds. A plan with an end also gives up if the collector
+    has accepted nothing for `patience_s`.
 
     Args:
-        plan: what to simulate, and whom to tell.
-        stop: set it, from any thread or a signal's handler, to end.
-        say: told of progress and trouble, a line at a time.
+        plan: what to simulate, and where to send it.
+        stop: set it to end, from any thread or a signal handler.
+        say: receives progress and problems, a line at a time.
         clock_ns: the wall clock.
         wait: waits for some seconds, or until `stop`.
-        patience_s: how long the collector may take nothing.
-        progress_s: how often to say what is left.
+        patience_s: how long the collector may accept nothing.
+        progress_s: how often to report what is left.
 
     Returns: what was sent, and what was not delivered.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(export.prepare, say, sent, patience_s=patience_s, reason=lambda: export.reason)
+    sender = Sender(
+        export.prepare,
+        say,
+        sent,
+        patience_s=patience_s,
+        reason=lambda: f"to {plan.endpoint}: {export.reason}",
+    )
     batches = _Batches(sender, plan, stop, say, progress_s)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
         batches.drain()
     finally:
         if batches.given_up:
-            say(f"giving up: the collector has taken nothing for {patience_s:g} s")
+            say(f"giving up: {plan.endpoint} has accepted nothing for {patience_s:g} s")
         batches.flush()
         sender.close(0.0 if batches.given_up else CLOSE_S, export.close)
         export.close()
@@ -167,7 +174,7 @@ def _resource(service: str, replica: str, region: str) -> Resource:
 
 
 class _Batches:
-    """Seconds in; full batches out, in order of time."""
+    """Collects seconds into batches, in order of time."""
 
     def __init__(
         self,
@@ -189,11 +196,11 @@ class _Batches:
 
     @property
     def given_up(self) -> bool:
-        """Whether a run with an end has waited for the collector long enough."""
+        """Whether a run with an end has waited long enough for the collector."""
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Take a second; send what has filled a batch, waiting for room."""
+        """Add a second; send a full batch, waiting for room."""
         ended = []
         for told in second.replicas:
             resource = self._resource(told)
@@ -209,7 +216,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Send what there is; where the queue is full, drop and count it."""
+        """Send what there is; if the queue is full, drop and count it."""
         if self._records:
             self._sender.offer(Requests(self._records))
             self._records = []
@@ -217,7 +224,7 @@ class _Batches:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Send what there is, and wait until the collector has answered to all of it."""
+        """Send what there is, and wait until the collector has answered all of it."""
         if self._records:
             self._sender.put(Requests(self._records), self._stop)
             self._records = []
@@ -231,7 +238,10 @@ class _Batches:
             if waited_s >= self._progress_s:
                 waited_s = 0.0
                 left = self._sender.waiting_requests
-                self._say(f"waiting for the collector: {left:,} requests not delivered yet")
+                self._say(
+                    f"waiting for the collector at {self._plan.endpoint}: {left:,} requests not"
+                    " delivered yet"
+                )
 
     def _samples(self) -> Samples:
         samples = Samples(self._states, self._gpus)

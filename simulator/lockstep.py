@@ -1,15 +1,14 @@
-"""Sequences that decode one token a step, together: a step costs O(1), however many they are.
+"""Sequences that decode one token per step together: a step costs O(1), however many there are.
 
-Pure. A sequence's tokens are a difference of step counts, its next block is due when the
-count reaches its remainder modulo the block, and what others cost it is a difference of
-running sums.
+Pure. A sequence's tokens are a difference of step counts. Its next block is due when the count
+reaches its remainder modulo the block size. What others cost it is a difference of running sums.
 """
 
 import heapq
 
-from simulator.gaps import LongestSince
 from simulator.job import Billed, Job, Sums
 from simulator.kv_cache import BLOCK_TOKENS
+from simulator.longest_gap import LongestSince
 from simulator.step_model import StepModel
 
 _LAST_IN_BLOCK = BLOCK_TOKENS - 1
@@ -19,7 +18,7 @@ class Lockstep:
     """The decodes of one engine.
 
     Args:
-        model: what a step takes, by which a sequence's own share is told.
+        model: the step model, which gives a sequence's own share.
     """
 
     def __init__(self, model: StepModel) -> None:
@@ -43,12 +42,12 @@ class Lockstep:
 
     @property
     def blocks_due(self) -> int:
-        """Blocks that the next step needs."""
+        """Return the blocks that the next step needs."""
         return self.due[self.count & _LAST_IN_BLOCK]
 
     @property
     def first_end(self) -> int:
-        """The step count at which the next sequence ends; there must be one."""
+        """Return the step count at which the next sequence ends; there must be one."""
         return self._ends[0][0]
 
     def add_step(
@@ -60,7 +59,7 @@ class Lockstep:
         prefill_tokens: int,
         sequences: int,
     ) -> None:
-        """Count a step that all of them were in; `sequences` with those in prefill."""
+        """Count a step of all sequences; `sequences` includes those in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
@@ -79,13 +78,13 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Let as many share the cost of one step or of several alike."""
+        """Divide the cost of one step, or of several equal ones, by this many sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
-        """A job has its first token, or a new one after it came back."""
+        """Add a job with its first token, or with a new one after a preemption."""
         job.joined = self.count
         job.before = self._sums
         self.size += 1
@@ -95,17 +94,17 @@ class Lockstep:
         heapq.heappush(self._ends, (last, job.number, job.joined, job))
 
     def ended(self) -> list[Job]:
-        """Take out those that have made their last token."""
+        """Remove the sequences that have produced their last token."""
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # else it was preempted after it was put here
+            if job.joined == joined:  # otherwise it was preempted meanwhile
                 self.leave(job)
                 done.append(job)
         return done
 
     def leave(self, job: Job) -> None:
-        """Take a job out, and settle what it made and what that cost."""
+        """Remove a job, and settle its tokens and their cost."""
         self.due[(job.joined - job.computed_tokens) & _LAST_IN_BLOCK] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps
@@ -120,7 +119,7 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Split the steps since the job joined, then with so much context."""
+        """Divide the time of the steps since the job joined with this context."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -1,8 +1,7 @@
-"""Adapters: a few in the batch at a time, more in the host's memory, the rest far away.
+"""LoRA adapters: a few in the batch, more in host memory, the rest in storage.
 
-Pure. A request whose adapter has no slot among those of the running ones is passed over. One
-whose adapter is not on the GPU has it loaded in its first step, and all who are in that step
-wait for it.
+Pure. A request whose adapter has no slot is skipped. An adapter that is not on the GPU is loaded in
+the request's first step, and all requests of that step wait for it.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """
@@ -10,17 +9,17 @@ Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 from collections import Counter, OrderedDict
 
 FROM_HOST_S = 0.015
-"""From the host's memory to the GPU: some 100 MB over PCIe, and unpacking."""
+"""From host memory to the GPU: about 100 MB over PCIe, and unpacking."""
 FROM_STORAGE_S = 0.15
-"""From disk or network to the host, and the checks."""
+"""From disk or network to host memory, and the checks."""
 
 
 class LoraSlots:
     """The adapters of one engine.
 
     Args:
-        on_gpu: how many may be used in one batch.
-        on_host: how many the host's memory keeps.
+        on_gpu: number that one batch can use.
+        on_host: number that host memory holds.
     """
 
     def __init__(self, on_gpu: int, on_host: int) -> None:
@@ -33,11 +32,11 @@ class LoraSlots:
         """How much longer a load takes than on storage that is well."""
 
     def has_room(self, adapter: str | None) -> bool:
-        """Whether a request for it may join the batch."""
+        """Return whether a request for this adapter can join the batch."""
         return adapter is None or adapter in self.running or len(self.running) < self._on_gpu
 
     def join(self, adapter: str | None) -> float:
-        """A request for it joins the batch; seconds that loading it takes."""
+        """Add a request for this adapter to the batch; return the seconds of loading."""
         if adapter is None:
             return 0.0
         self.running[adapter] += 1
@@ -51,7 +50,7 @@ class LoraSlots:
         return load_s
 
     def leave(self, adapter: str | None) -> None:
-        """A request for it leaves the batch."""
+        """Remove a request for this adapter from the batch."""
         if adapter is not None:
             self.running[adapter] -= 1
             if not self.running[adapter]:
@@ -61,5 +60,5 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # What runs stays; there are never more of those than there is room.
+            # Running adapters stay; they never exceed the slots.
             kept.pop(next(each for each in kept if each not in self.running))

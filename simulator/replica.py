@@ -1,7 +1,6 @@
 """One server of the fleet: front end, engine, delivery; requests in, records out.
 
-Pure. It may be restarted: what is under way then fails, and the engine after it knows
-nothing of the one before.
+Pure. It can restart: requests in flight then fail, and the new engine has no state of the old.
 """
 
 import random
@@ -9,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.fingerprint import fingerprint
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import Outcome, RequestRecord
+from tailspan_vllm.engine_state.config_fingerprint import fingerprint
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import Outcome, RequestRecord
 
 from simulator.conditions import Change, Conditions, Restart
 from simulator.engine import Engine
@@ -19,22 +18,22 @@ from simulator.engine_config import EngineConfig
 from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.job import Job
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 
 _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
-"""Until the server notices that a client has left."""
+"""Time until the server notices that a client has left."""
 _BUFFERED_TOKENS = 48
-"""What a slow client's connection holds: 16 KiB of events."""
+"""Capacity of a slow client's connection: 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
 """Of KV transfers: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Of a prompt that was computed elsewhere; the rest is computed here."""
+"""Share of the prompt that is computed elsewhere; the rest is computed here."""
 _CORE_SHARE = 0.9
-"""Of an engine core's time in steps, what its own processor works."""
+"""Share of the time in steps in which the engine core uses its CPU."""
 _HOST_CPUS = 16
 
 
@@ -52,9 +51,9 @@ class Replica:
         region: its `cloud.region`.
         model: the served model's name.
         config: of its engine.
-        seed: decides its noise and ids.
-        stalls: when its engine stands still from an instant on.
-        started_unix_ns: the wall clock at virtual 0.
+        seed: of its noise and ids.
+        stalls: when its engine stands still, from an instant on.
+        started_unix_ns: the wall clock at virtual time 0.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Replica:
 
     @property
     def up(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         return self._ready_s is None
 
     @property
@@ -100,16 +99,16 @@ class Replica:
 
     @property
     def ready_s(self) -> float | None:
-        """When it will be up again; None while it is."""
+        """When it will be up again; None while it is up."""
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Another condition holds from now on; the replica has been advanced to its instant."""
+        """Apply a changed condition; the replica has been advanced to its instant."""
         self.conditions.set(change)
         self._apply()
 
     def stop(self, restart: Restart) -> list[RequestRecord]:
-        """End the server, to be ready again later; the records of what that cut short."""
+        """Stop the server until it is ready again; return the records of interrupted requests."""
         cut = [self._failed(job, restart.at_s) for job in self._engine.unfinished()]
         self._pending.clear()
         self._ready_s = restart.at_s + restart.down_s
@@ -121,9 +120,9 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Take a request at its own instant, to which the replica has been advanced.
+        """Receive a request at its instant, to which the replica has been advanced.
 
-        Returns: the record of a request refused at the door; None for one that goes on.
+        Returns: the record of a rejected request; None for an accepted one.
         """
         record = self._record(request)
         config = self._engine.config
@@ -161,7 +160,7 @@ class Replica:
         return None
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run to `until`; the records of what made its last token by then."""
+        """Run to `until`; return the records of requests that produced their last token by then."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -169,7 +168,7 @@ class Replica:
         return [self._ended(job) for job in self._engine.advance(until)]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Its GPUs as of now, since they were last asked for; they are there while it is not."""
+        """Return the GPUs' samples since the last call; they exist while the server is down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -177,8 +176,8 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """The engine as of now, None while it is down. Asked once per sample: the longest step
-        is since the last."""
+        """Return the engine's state, None while it is down. Call once per sample: the longest step
+        is since the last call."""
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -277,7 +276,7 @@ class Replica:
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
-        # A step is as slow as its slowest rank.
+        # A step takes as long as its slowest rank.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
         engine.loras.pace = conditions.factor("storage_pace")
         engine.lost_blocks = round(conditions.total("lost_blocks"))
@@ -308,7 +307,7 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """A request whose server ended under it: told is what the front end knew."""
+        """Record of a request whose server ended: it contains what the front end knew."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -346,7 +345,7 @@ class Replica:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # An answer sent whole begins where it ends; a client that left got none of it.
+        # An answer that is not streamed begins when it ends; a client that left received nothing.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)
         elif not left:

@@ -1,7 +1,7 @@
-"""Which replica a request goes to.
+"""The router: which replica a request goes to.
 
-Pure. Replicas that are down get none. Equals take turns: always the first would starve the
-last of an idle fleet.
+Pure. Replicas that are down get no requests. Ties rotate; otherwise the last replica of an idle
+fleet would get none.
 """
 
 import random
@@ -13,7 +13,7 @@ from simulator.replica import Replica
 from simulator.workload import Request
 
 _AFFINITY_SLACK = 12
-"""By how many more requests a prefix's own replica may be ahead before it is passed over."""
+"""How many more requests a prefix's replica may have than the least loaded one."""
 
 
 class Routing:
@@ -21,7 +21,7 @@ class Routing:
 
     Args:
         router: its policy.
-        chance: decides who is pulled aside.
+        chance: decides which requests a fault redirects.
     """
 
     def __init__(self, router: Router, chance: random.Random) -> None:
@@ -30,7 +30,7 @@ class Routing:
         self._turn = 0
 
     def choose(self, replicas: Sequence[Replica], request: Request) -> Replica | None:
-        """The replica for a request; None where all are down."""
+        """Return the replica for a request; None if all are down."""
         turn = self._turn
         self._turn += 1
         up = [replica for replica in replicas if replica.up]

@@ -1,10 +1,10 @@
-"""From records and states to a collector: batches over OTLP/HTTP, from a thread of its own.
+"""Send records and states to a collector: batches over OTLP/HTTP, from a separate thread.
 
-A batch that does not arrive is tried again until it has had its time; then it is dropped and
-counted. While the collector is away each further batch gets one try, so that an outage costs what
-happened in it and no more. The queue is bounded: whoever fills it waits, or drops and counts.
-Items that the collector rejects are counted. A redirect is a failure: nothing was stored, and
-headers may hold a credential for this address alone.
+A batch that fails is retried until its time limit, then dropped and counted. While the collector is
+unreachable, each further batch gets one attempt, so that an outage loses only its own data. The
+queue is bounded: a caller that fills it waits, or drops and counts. Items that the collector
+rejects are counted. A redirect is a failure: nothing was stored, and headers may contain a
+credential for this address only.
 """
 
 import logging
@@ -19,21 +19,22 @@ from dataclasses import dataclass, replace
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.destination import Signal, destination_of
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.otlp import encode_numbers, encode_span, export_of
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import SCOPE, span_of
-from tailspan_vllm.starts import Starts
-from tailspan_vllm.transport import Outcome, Verdict, post_to
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.export.destination import Signal, destination_of
+from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.transport import Outcome, Verdict, post_to
+from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.request_span import SCOPE, span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""How long one message may take."""
+"""Time limit of one message."""
 PATIENCE_S = 60.0
-"""How long a batch is tried again before it is dropped."""
+"""How long a batch is retried before it is dropped."""
 QUEUED_BATCHES = 128
 _SHORTEST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 8.0
@@ -50,8 +51,8 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """States of engines, each with its resource and instant; samples of GPUs, each with its
-    replica's resource."""
+    """States of engines, each with its resource and instant; GPU samples, each with its replica's
+    resource."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -65,17 +66,17 @@ Batch = Requests | Samples
 
 @dataclass(slots=True)
 class Sent:
-    """What has become of what was handed over."""
+    """What happened to the data."""
 
     requests: int = 0
-    """In batches that the collector accepted, the rejected ones among them."""
+    """In batches that the collector accepted, including rejected ones."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """The collector accepted their batch and rejected them (OTLP's partial success)."""
+    """Rejected within an accepted batch (OTLP's partial success)."""
     rejected_points: int = 0
-    """The same for data points of metrics, of which a sample has several."""
+    """The same for data points of metrics; a sample has several."""
 
     @property
     def all_delivered(self) -> bool:
@@ -89,13 +90,14 @@ class Sent:
 
 
 class OtlpExport:
-    """One batch to one collector.
+    """Sends one batch to one collector.
 
-    Headers, certificates and compression are those of the environment (OTEL_EXPORTER_OTLP_…).
+    Headers, certificates and compression come from the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: counts what the collector rejects; what was dropped so far goes with every sample.
+        sent: counts what the collector rejects; the number of dropped items is sent with every
+            sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -107,25 +109,26 @@ class OtlpExport:
             return post_to(where)
 
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
-        self._starts: dict[object, Starts] = {}
+        self._starts: dict[object, EngineStarts] = {}
         self._sent = sent
         self._closed = False
         self.reason = ""
         """Why the last message did not arrive."""
 
     def prepare(self, batch: Batch) -> Callable[[], bool]:
-        """What sends the batch and tells whether it arrived; a repeat sends the same ids."""
+        """Return a function that sends the batch and returns whether it arrived; retries send the
+        same ids."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
                 spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
-            # Messages that are written one behind the other are one message (protobuf).
+            # Concatenated protobuf messages are one message.
             traces = b"".join(export_of(of, SCOPE, each) for of, each in spans.items())
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[Sample]] = {}
         for state, resource, at_unix_ns in batch.states:
-            standing = state.standing(dropped, {})
+            standing = state.snapshot(dropped, {})
             samples.setdefault(resource, []).append(Sample(at_unix_ns, standing))
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
@@ -149,12 +152,15 @@ class OtlpExport:
         return outcome.verdict is Verdict.ACCEPTED
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
-        """Send the starts of engines that were not sent yet; True, for samples do not wait."""
+        """Send starts of engines that were not sent yet. Always True: samples do not wait for
+        it."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
                 replica,
-                Starts(lambda message: self._posted(self._events, message.SerializeToString())),
+                EngineStarts(
+                    lambda message: self._posted(self._events, message.SerializeToString())
+                ),
             )
             starts.send([state], resource, time.monotonic())
         return True
@@ -167,7 +173,7 @@ class OtlpExport:
         return outcome
 
     def close(self) -> None:
-        """Send nothing afterwards. From any thread; a message under way takes its time."""
+        """Send nothing more. From any thread; a message in flight finishes first."""
         self._closed = True
 
 
@@ -176,16 +182,16 @@ def _encoded(metrics: Iterable[MetricsData]) -> bytes:
 
 
 class Sender:
-    """A bounded queue and the thread that empties it, in order.
+    """A bounded queue, and the thread that empties it in order.
 
     Args:
-        prepare: turns a batch into what sends it once (`OtlpExport.prepare`).
-        say: told when the collector goes away, and when it is back.
-        sent: where to count.
-        patience_s: how long one batch is tried.
+        prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
+        say: called when the collector becomes unreachable, and when it is back.
+        sent: the counters.
+        patience_s: how long one batch is retried.
         capacity: batches in the queue.
         clock: monotonic seconds.
-        reason: why the last message did not arrive; empty if that is not known.
+        reason: why the last message failed; empty if unknown.
     """
 
     def __init__(
@@ -220,7 +226,7 @@ class Sender:
 
     @property
     def away(self) -> bool:
-        """Whether a batch has had its time in vain, and none has arrived since."""
+        """Whether a batch has been dropped, and none has arrived since."""
         return self._away
 
     @property
@@ -240,7 +246,7 @@ class Sender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch if there is room; else drop and count it."""
+        """Queue a batch if there is room; otherwise drop and count it."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -250,13 +256,13 @@ class Sender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until all that was queued has been sent or dropped, or `stop` is set.
+        """Wait until everything queued has been sent or dropped, or `stop` is set.
 
         Args:
             stop: ends the wait.
-            within_s: how long to wait.
+            within_s: time limit.
 
-        Returns: whether nothing is queued any more.
+        Returns: whether the queue is empty.
         """
         deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
@@ -267,11 +273,11 @@ class Sender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send what is queued, for at most about `within_s`, drop the rest, and end the thread.
+        """Send the queue for at most about `within_s`, drop the rest, and end the thread.
 
         Args:
-            within_s: how long to go on.
-            abandon: called when the time is up, to cut short an export under way.
+            within_s: time limit.
+            abandon: called at the time limit, to interrupt an export in flight.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)
@@ -301,7 +307,7 @@ class Sender:
         while True:
             try:
                 arrived = send()
-            except Exception as error:  # whatever a transport raises must not end the sender
+            except Exception as error:  # no exception of a transport may end the sender
                 self._say(f"export failed: {type(error).__name__}: {error}")
                 arrived = False
             if arrived:

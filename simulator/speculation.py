@@ -1,7 +1,7 @@
-"""Speculative decoding: a few tokens are drafted each step, and some of them accepted.
+"""Speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. Sequences advance each at its own speed, so they are gone through step by step. A
-draft's tokens are accepted up to the first that is not; one more comes from the step itself.
+Pure. Sequences advance at different speeds, so they are processed one by one. A draft's tokens are
+accepted up to the first rejection; the step itself adds one more.
 """
 
 import random
@@ -12,16 +12,16 @@ from simulator.kv_cache import KvCache, blocks_for
 from simulator.step_model import StepModel
 
 DRAFT_TOKEN_S = 0.25e-3
-"""What the draft head takes for one token of every sequence, much smaller than the model."""
+"""Time of the draft head for one token of every sequence; it is much smaller than the model."""
 
 
 class Drafting:
     """The sequences of one engine that decode by speculation.
 
     Args:
-        tokens: drafted each step; 0 = the engine does not speculate.
-        model: what a step takes.
-        chance: decides what is accepted.
+        tokens: drafted per step; 0 disables speculation.
+        model: the step model.
+        chance: decides which tokens are accepted.
     """
 
     def __init__(self, tokens: int, model: StepModel, chance: random.Random) -> None:
@@ -33,30 +33,31 @@ class Drafting:
 
     @property
     def verify_s(self) -> float:
-        """What one sequence's drafted tokens add to a step: they are computed like a prompt."""
+        """Time that one sequence's drafted tokens add to a step: they are computed like a
+        prompt."""
         return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
 
     @property
     def drafting_s(self) -> float:
-        """What drafting adds to a step, for all sequences together."""
+        """Time that drafting adds to a step, for all sequences together."""
         return self.tokens * DRAFT_TOKEN_S if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """What these sequences add to a step beside reading their context."""
+        """Time that these sequences add to a step, without reading their context."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:
-        """A job has its first token, or a new one after it came back."""
+        """Add a job with its first token, or with a new one after a preemption."""
         self.jobs[job.number] = job
         self.context_tokens += job.computed_tokens
 
     def leave(self, job: Job) -> None:
-        """Take a job out."""
+        """Remove a job."""
         del self.jobs[job.number]
         self.context_tokens -= job.computed_tokens
 
     def hold_blocks(self, kv: KvCache) -> bool:
-        """Blocks for what the next step may make; False where they do not suffice."""
+        """Allocate blocks for what the next step may produce; False if there are too few."""
         return all(
             kv.grow(job.lease, blocks_for(job.computed_tokens + 1 + self.tokens))
             for job in self.jobs.values()
@@ -73,7 +74,7 @@ class Drafting:
         taking_part: tuple[Job, ...],
         totals: EngineTotals,
     ) -> list[Job]:
-        """Give those that took part in a step their tokens; who has all of them leaves."""
+        """Give the sequences of a step their tokens; finished ones leave."""
         model, done = self._model, []
         worked_s = took_s - stall_s
         paid = scale * took_s / worked_s if worked_s > 0 else 0.0

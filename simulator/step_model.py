@@ -1,7 +1,7 @@
-"""How long one engine step takes: γ + α·P + κ·Q + β·C + δ·N.
+"""Duration of one engine step: γ + α·P + κ·Q + β·C + δ·N.
 
-Pure. P prefill tokens; Q = Σ p·(start + p/2) over the prefill chunks (attention, quadratic
-in the prompt); C context tokens read by the decodes; N decoding sequences.
+Pure. P prefill tokens; Q = Σ p·(start + p/2) over the prefill chunks (attention, quadratic in the
+prompt); C context tokens read by the decodes; N decoding sequences.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModel:
-    """The coefficients of a step's time, in seconds."""
+    """The coefficients of a step's duration, in seconds."""
 
     base_s: float
     prefill_token_s: float
@@ -18,12 +18,12 @@ class StepModel:
     sequence_s: float
 
     def prefill_s(self, tokens: int, start: int) -> float:
-        """What a chunk of `tokens` after `start` computed ones adds to its step."""
+        """Return what a chunk of `tokens` after `start` computed tokens adds to its step."""
         pairs = tokens * (start + tokens / 2)
         return self.prefill_token_s * tokens + self.prefill_pair_s * pairs
 
     def step_s(self, prefill_s: float, context_tokens: int, sequences: int) -> float:
-        """A whole step, before noise and stalls."""
+        """Return the duration of a step, without noise and stalls."""
         return (
             self.base_s
             + prefill_s

@@ -1,7 +1,7 @@
-"""A recorded trace of requests: when, how long a prompt, how long an answer.
+"""Read a recorded trace of requests: arrival, prompt length, answer length.
 
-A CSV file with a header. Columns go by the names that public traces give them, whatever the
-case: TIMESTAMP, ContextTokens, GeneratedTokens in the Azure LLM inference traces.
+A CSV file with a header. Columns have the names of public traces, case-insensitive: TIMESTAMP,
+ContextTokens, GeneratedTokens in the Azure LLM inference traces.
 """
 
 import csv
@@ -15,27 +15,27 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
-"""What a column may be called, in lower case."""
+"""Accepted column names, in lower case."""
 
 
 class TraceError(ValueError):
-    """The file is no such trace; says which line, and what was expected there."""
+    """The file is not a valid trace; names the line and what was expected."""
 
 
 class TraceRow(NamedTuple):
     """One request of a trace."""
 
     at_s: float
-    """Since the first one."""
+    """Seconds since the first request."""
     prompt_tokens: int
     output_tokens: int
 
 
 def read_trace(path: Path) -> tuple[TraceRow, ...]:
-    """Read a trace, in the order of time.
+    """Read a trace, in order of time.
 
     Raises:
-        TraceError: what is wrong, and where.
+        TraceError: the file is not a valid trace.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -45,7 +45,7 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
 
 
 def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
-    """The same of lines; `name` is what errors call them."""
+    """Parse the lines of a trace; `name` is used in errors."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
     places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
@@ -80,7 +80,7 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
 
 
 def _instant(text: str, where: str) -> float:
-    """Seconds, from a number or a date and time; fractions of any length."""
+    """Parse seconds, from a number or a date and time; fractions of any length."""
     text = text.strip()
     try:
         number = float(text)
@@ -94,16 +94,16 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a zone it is taken as UTC: only differences matter.
+            # Without a time zone, UTC is assumed: only differences matter.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:
             raise TraceError(
-                f"{where}: {text!r} is no instant; allowed: seconds, or a date and time as in "
+                f"{where}: {text!r} is not a time; allowed: seconds, or a date and time as in "
                 "2023-11-16 18:15:46.68"
             ) from error
     if number != number or number in (float("inf"), float("-inf")):
-        raise TraceError(f"{where}: {text!r} is no instant; allowed: a finite number of seconds")
+        raise TraceError(f"{where}: {text!r} is not a time; allowed: a finite number of seconds")
     return number
 
 

@@ -1,6 +1,6 @@
-"""The ground truth of a simulation: which causes were at work, when, how hard, and where.
+"""The ground truth of a simulation: active causes, their time, severity and place.
 
-Pure. It lies beside the telemetry and never in it: who is to find a cause must not see it.
+Pure. It is stored beside the telemetry, never in it: a diagnosis must not see it.
 """
 
 import json
@@ -13,24 +13,24 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """One cause at work. `end_unix_s` is None where it goes on."""
+    """One active cause. `end_unix_s` is None while it continues."""
 
     cause: str
     severity: float
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels that tell whom it hits or who brings it about; empty for everybody."""
+    """Labels of the affected requests or of the origin; empty for all."""
     hurts: str
-    """The latency that it makes worse."""
+    """The latency that gets worse."""
 
     def line(self) -> str:
-        """As a line of JSON."""
+        """Return a line of JSON."""
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
 
 def truth_of(config: FleetConfig) -> tuple[Truth, ...]:
-    """What is at work in a simulation, in the order of its faults."""
+    """Return the active causes of a simulation, in the order of its faults."""
     config = world_of(config)
     began_s = config.started_unix_ns / 1e9
     return tuple(

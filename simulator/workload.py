@@ -1,7 +1,7 @@
-"""Who asks for what, and when: a fleet's traffic as a stream of requests.
+"""The traffic of a fleet: a stream of requests.
 
-Pure: the seed decides. Arrivals are Poisson and lengths a conversation service's, unless a
-recorded trace says both; who asks is drawn all the same.
+Pure: the seed determines it. Arrivals are Poisson and lengths are those of a conversation service,
+unless a recorded trace gives both; tenants are always drawn.
 """
 
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from simulator.conversations import Conversations, Turns
-from simulator.lengths import ANSWERS, PROMPTS, Lengths
+from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
 from simulator.trace import TraceRow
 
 
@@ -30,7 +30,7 @@ class Tenant:
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """How likely a drafted token of its answers is to be accepted: tasks differ in that."""
+    """Probability that a drafted token of its answers is accepted; it differs by task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,19 @@ class Request:
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """What the whole answer would have."""
+    """Tokens of the complete answer."""
     cut: bool = False
     """Whether max_tokens cuts the answer."""
     prefix: Prefix | None = None
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """How much of the answer the client stays for; None = all of it."""
+    """Tokens after which the client leaves; None for the whole answer."""
     malformed: bool = False
     lora: str | None = None
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """How fast its client takes the answer; None = as fast as it comes."""
+    """How fast the client reads the answer; None for as fast as it is sent."""
 
 
 TENANTS = (
@@ -67,26 +67,27 @@ TENANTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The traffic of a fleet on an ordinary day."""
+    """The ordinary traffic of a fleet."""
 
     rate_per_s: float
     tenants: tuple[Tenant, ...] = TENANTS
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Of the requests long enough for it, how many begin with a system prompt."""
+    """Share of the sufficiently long requests that begin with a system prompt."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Chats stream. The first byte of an answer sent whole is its last: a few would be the tail."""
+    """Chats are streamed. The first byte of an unstreamed answer is its last, so a few would form
+    the tail."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Of the requests, how many ask for one of the adapters, the first ones more often."""
+    """Share of the requests that use an adapter; the first adapters more often."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """Replayed in place of arrivals and lengths drawn."""
+    """Replayed instead of drawn arrivals and lengths."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -98,13 +99,13 @@ class Workload:
 
     @classmethod
     def replay(cls, trace: tuple[TraceRow, ...]) -> Self:
-        """The traffic of a recorded trace."""
+        """Return the traffic of a recorded trace."""
         return cls(rate_per_s=len(trace) / max(trace[-1].at_s, 1.0), trace=trace)
 
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
     ) -> Iterator[Request]:
-        """The requests of [from_s, to_s), in order of time."""
+        """Return the requests of [from_s, to_s), in order of time."""
         chance = random.Random(seed)
         turns = Turns(self.conversations) if self.conversations else None
         if self.trace:
@@ -123,7 +124,7 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """One request, drawn with `chance`; with the lengths of a trace's row, if given."""
+        """Draw one request with `chance`, with the lengths of a trace's row if given."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

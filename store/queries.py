@@ -24,10 +24,10 @@ from sqlalchemy import (
     select,
 )
 
-from store.bulk import IN_BULK
-from store.reaching import reading
+from store.connections import reading
+from store.dialects.bulk import IN_BULK
+from store.requests.best_source import counts
 from store.schema import GPUS, REQUESTS, SAMPLES, arrow_type, labels_of
-from store.sources import counts
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source

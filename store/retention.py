@@ -16,13 +16,13 @@ from typing import Final
 from sqlalchemy import Column, Engine, Table, and_, func, select
 
 from store import dialects
-from store.label_sets import ALIVE_S
-from store.reaching import reading, writing
-from store.rollup_marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
-from store.rollup_tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
+from store.connections import reading, writing
+from store.rollups.building import LAG_S, settle
+from store.rollups.label_sets import ALIVE_S
+from store.rollups.marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
+from store.rollups.sample_tables import KINDS
+from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
 from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES
-from store.settling import LAG_S, settle
-from store.stretch_tables import KINDS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """How long requests and samples of engines and GPUs are kept by default."""

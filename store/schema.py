@@ -34,7 +34,7 @@ KEPT_FIRST = "kept_first"
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
 """The instant first: ids are random, and what is in their order is all over the disk. A span that
-is told again is told with the same instant (`collector/clocks.py` sees to it)."""
+is told again is told with the same instant (`collector/rows/sender_clocks.py` sees to it)."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")

@@ -18,10 +18,11 @@ from typing import Self
 from sqlalchemy import Engine
 
 from store import dialects
+from store.alerting.slo_marks import mark_steps
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
-from store.in_flight import keep_reports, remove_ended
-from store.rollup_marks import REQUESTED, SAMPLED, mark_minutes
-from store.rows import (
+from store.requests.in_flight import keep_reports, remove_ended
+from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
+from store.row_values import (
     flaw,
     gpu_values,
     in_flight_values,
@@ -31,7 +32,6 @@ from store.rows import (
     values_of,
 )
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
-from store.slo_marks import mark_steps
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest

@@ -9,34 +9,20 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from telemetry.counter_series import FloatArray, IntArray
+from telemetry.engines import EngineSample
+from telemetry.fields import rolled_up
 from telemetry.starts import EngineStart
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 GAP_S: Final = 60
 """An engine was there between two samples that are at most so far apart; longer silence is
 neither billed nor idle. Samples come each second, or every few where /metrics is scraped."""
 
-WORK: Final = (
-    "busy_s_total",
-    "steps_total",
-    "scheduled_prefill_tokens_total",
-    "prefill_attention_total",
-    "context_tokens_total",
-    "decodes_total",
-)
+WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 """What an engine counts of its steps: their time, and the work that explains it."""
 
-COEFFICIENTS: Final = (
-    "step_model_base_s",
-    "step_model_per_prefill_token_s",
-    "step_model_per_prefill_attention_s",
-    "step_model_per_context_token_s",
-    "step_model_per_decode_s",
-)
+COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
 """γ, α, κ, β, δ: what a step takes, for each piece of work in it."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")

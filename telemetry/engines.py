@@ -6,8 +6,20 @@ what happened between them, so a lost or repeated sample does no harm.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
+from tailspan_vllm import names
+
+from telemetry.fields import (
+    FRONT_END,
+    INSTRUMENTATION,
+    ITERATION,
+    LEDGER,
+    SCHEDULER,
+    SYSTEM,
+    column,
+    metric,
+)
 from telemetry.requests import Source
 
 HUNG_S: Final = 60
@@ -32,69 +44,383 @@ MEND_HUNG: Final = (
 class EngineSample:
     """One engine at one instant, as one reporting process saw it. Unknown is None."""
 
-    replica: str
-    engine: int
-    process: int
-    at_unix_ns: int
-    started_unix_ns: int
-    simulated: bool = False
-    source: Source | None = None
-    model: str | None = None
-    region: str | None = None
-    config: str | None = None
-    waiting: int | None = None
-    running: int | None = None
-    deferred: int | None = None
-    fetching_kv: int | None = None
-    in_flight: int | None = None
-    """Requests that the reporting process has given to its engines and that have not ended."""
-    oldest_request_age_s: float | None = None
-    last_step_age_s: float | None = None
-    """Time since the reporting process last received a step of any of its engines, or handed over
-    its first request in flight, whichever is later; None without requests in flight."""
-    kv_usage_ratio: float | None = None
-    waiting_loras: int | None = None
-    running_loras: int | None = None
-    longest_step_s: float | None = None
-    step_model_base_s: float | None = None
-    step_model_per_prefill_token_s: float | None = None
-    step_model_per_prefill_attention_s: float | None = None
-    step_model_per_context_token_s: float | None = None
-    step_model_per_decode_s: float | None = None
-    step_model_error_ratio: float | None = None
-    step_model_r_squared: float | None = None
-    steps_total: int | None = None
-    busy_s_total: float | None = None
-    stall_s_total: float | None = None
-    scheduled_prefill_tokens_total: int | None = None
-    prefill_attention_total: float | None = None
-    context_tokens_total: int | None = None
-    decodes_total: int | None = None
-    prefill_tokens_total: int | None = None
-    decode_tokens_total: int | None = None
-    prefix_cache_queries_tokens_total: int | None = None
-    prefix_cache_hits_tokens_total: int | None = None
-    external_cache_queries_tokens_total: int | None = None
-    external_cache_hits_tokens_total: int | None = None
-    local_cached_prompt_tokens_total: int | None = None
-    external_cached_prompt_tokens_total: int | None = None
-    kv_transfer_bytes_total: int | None = None
-    kv_transfer_s_total: float | None = None
-    kv_transfer_failures_total: int | None = None
-    preemptions_total: int | None = None
-    drafts_total: int | None = None
-    draft_tokens_total: int | None = None
-    accepted_tokens_total: int | None = None
-    modelled_flops_total: float | None = None
-    modelled_read_bytes_total: float | None = None
-    modelled_write_bytes_total: float | None = None
-    host_cpus: int | None = None
-    process_cpu_s_total: float | None = None
-    core_cpu_s_total: float | None = None
-    host_cpu_busy_s_total: float | None = None
-    host_cpu_steal_s_total: float | None = None
-    spans_dropped_total: int | None = None
-    hook_failures_total: int | None = None
-    accounts_dropped_total: int | None = None
-    clock_ahead_s: float | None = None
-    """As of a request: by how much its instants were set back."""
+    replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
+    engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]
+    process: Annotated[
+        int, column("integer", "The process that reports.", "resource `process.pid`")
+    ]
+    at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
+    started_unix_ns: Annotated[
+        int, column("ns", "Since when its totals count.", "the point's start time")
+    ]
+    simulated: Annotated[
+        bool, column("boolean", "Whether a simulator reports it.", "resource `tailspan.simulated`")
+    ] = False
+    source: Annotated[
+        Source | None,
+        column(
+            "text",
+            "Who reported it: `instrumentation`, `simulator`, `native`, `client` or `scrape`.",
+            "the way it came",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        column("text", "The name under which the model is served.", "the metrics' attributes"),
+    ] = None
+    region: Annotated[str | None, column("text", "The region.", "resource `cloud.region`")] = None
+    config: Annotated[
+        str | None,
+        column(
+            "text",
+            "Fingerprint of the engine arguments that matter to latency.",
+            "the metrics' attributes",
+        ),
+    ] = None
+    waiting: Annotated[
+        int | None, metric(names.WAITING, "Requests waiting, for any reason.", SCHEDULER)
+    ] = None
+    running: Annotated[int | None, metric(names.RUNNING, "Requests in the batch.", SCHEDULER)] = (
+        None
+    )
+    deferred: Annotated[
+        int | None,
+        metric(
+            names.DEFERRED, "Waiting requests that a temporary constraint holds back.", SCHEDULER
+        ),
+    ] = None
+    fetching_kv: Annotated[
+        int | None,
+        metric(
+            names.FETCHING_KV,
+            "Waiting requests whose KV cache is being fetched from outside the engine; absent"
+            " before vLLM 0.32 and without a KV connector.",
+            SCHEDULER,
+        ),
+    ] = None
+    in_flight: Annotated[
+        int | None,
+        metric(
+            names.IN_FLIGHT,
+            "Requests that the reporting front end has given to its engines and that have not"
+            " ended; a request whose client has left is not counted. The front end reports the"
+            " same number for each of its engines.",
+            FRONT_END,
+        ),
+    ] = None
+    oldest_request_age_s: Annotated[
+        float | None,
+        metric(
+            names.OLDEST_REQUEST_AGE,
+            "Time since the oldest request in flight was received; 0 if there is none.",
+            FRONT_END,
+        ),
+    ] = None
+    last_step_age_s: Annotated[
+        float | None,
+        metric(
+            names.LAST_STEP_AGE,
+            "Time since the front end last received a step of any of its engines, or since it"
+            " handed over its first request in flight, if that was later. Absent without requests"
+            " in flight.",
+            FRONT_END,
+        ),
+    ] = None
+    kv_usage_ratio: Annotated[
+        float | None, metric(names.KV_USAGE, "Share of KV-cache blocks in use.", SCHEDULER)
+    ] = None
+    waiting_loras: Annotated[
+        int | None,
+        metric(
+            names.WAITING_LORAS,
+            "Waiting requests for an adapter; absent if no adapters are served.",
+            "vLLM's scheduler",
+        ),
+    ] = None
+    running_loras: Annotated[
+        int | None,
+        metric(names.RUNNING_LORAS, "Requests in the batch that use an adapter.", SCHEDULER),
+    ] = None
+    longest_step_s: Annotated[
+        float | None, metric(names.LONGEST_STEP, "Longest step since the previous sample.", LEDGER)
+    ] = None
+    step_model_base_s: Annotated[
+        float | None,
+        metric(names.STEP_MODEL[0], "Step model, γ: seconds of each step.", LEDGER, rolled_up=True),
+    ] = None
+    step_model_per_prefill_token_s: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL[1],
+            "Step model, α: seconds per prompt token computed.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    step_model_per_prefill_attention_s: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL[2],
+            "Step model, κ: seconds per unit of prefill attention, Σ p·(start + p/2) over the"
+            " chunks.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    step_model_per_context_token_s: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL[3],
+            "Step model, β: seconds per token of context read by decodes.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    step_model_per_decode_s: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL[4],
+            "Step model, δ: seconds per decoding sequence.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    step_model_error_ratio: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL_ERROR,
+            "Typical error on held-out steps, relative to the prediction.",
+            LEDGER,
+            quantity="number",
+        ),
+    ] = None
+    step_model_r_squared: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL_R_SQUARED,
+            "Share of the variance of held-out steps that was predicted; below zero for a poor"
+            " fit.",
+            LEDGER,
+            quantity="score",
+        ),
+    ] = None
+    steps_total: Annotated[
+        int | None, metric(names.STEPS, "Steps taken.", LEDGER, rolled_up=True)
+    ] = None
+    busy_s_total: Annotated[
+        float | None, metric(names.BUSY_TIME, "Time in steps.", LEDGER, rolled_up=True)
+    ] = None
+    stall_s_total: Annotated[
+        float | None, metric(names.STALL_TIME, "Step time that no scheduled work explains.", LEDGER)
+    ] = None
+    scheduled_prefill_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.SCHEDULED_PREFILL_TOKENS,
+            "Prompt tokens computed, counted at each step, partial chunks included.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    prefill_attention_total: Annotated[
+        float | None,
+        metric(
+            names.PREFILL_ATTENTION,
+            "Attention of the computed prompt tokens: Σ p·(start + p/2) over the chunks, in pairs"
+            " of a token and a token of its context.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    context_tokens_total: Annotated[
+        int | None,
+        metric(names.CONTEXT_TOKENS, "Tokens of context read by decodes.", LEDGER, rolled_up=True),
+    ] = None
+    decodes_total: Annotated[
+        int | None,
+        metric(
+            names.SCHEDULED_DECODES,
+            "Decoding sequences, counted at each step; with speculative decoding each generates"
+            " several tokens.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
+    prefill_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.PREFILL_TOKENS,
+            "Prompt tokens computed, counted when a prefill is complete; before vLLM 0.16 cached"
+            " ones are included.",
+            ITERATION,
+        ),
+    ] = None
+    decode_tokens_total: Annotated[
+        int | None, metric(names.DECODE_TOKENS, "Output tokens generated.", ITERATION)
+    ] = None
+    prefix_cache_queries_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.PREFIX_CACHE_QUERIES,
+            "Prompt tokens looked up in the engine's own prefix cache.",
+            SCHEDULER,
+        ),
+    ] = None
+    prefix_cache_hits_tokens_total: Annotated[
+        int | None, metric(names.PREFIX_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
+    ] = None
+    external_cache_queries_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.EXTERNAL_CACHE_QUERIES,
+            "Prompt tokens looked up in a cache outside the engine; absent without one.",
+            SCHEDULER,
+        ),
+    ] = None
+    external_cache_hits_tokens_total: Annotated[
+        int | None, metric(names.EXTERNAL_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
+    ] = None
+    local_cached_prompt_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.LOCAL_CACHED_PROMPT_TOKENS,
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. This"
+            " and the next are absent before vLLM 0.16.",
+            ITERATION,
+        ),
+    ] = None
+    external_cached_prompt_tokens_total: Annotated[
+        int | None,
+        metric(
+            names.EXTERNAL_CACHED_PROMPT_TOKENS,
+            "Prompt tokens from a cache outside the engine, counted when a prefill is complete.",
+            ITERATION,
+        ),
+    ] = None
+    kv_transfer_bytes_total: Annotated[
+        int | None,
+        metric(
+            names.KV_TRANSFER_BYTES,
+            "Bytes of KV cache that a connector transferred, in both directions. This and the"
+            " next two are reported for NIXL and offloading connectors.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_transfer_s_total: Annotated[
+        float | None,
+        metric(
+            names.KV_TRANSFER_TIME,
+            "Time of those transfers; overlapping ones are added.",
+            SCHEDULER,
+        ),
+    ] = None
+    kv_transfer_failures_total: Annotated[
+        int | None, metric(names.KV_TRANSFER_FAILURES, "Transfers that failed.", SCHEDULER)
+    ] = None
+    preemptions_total: Annotated[
+        int | None, metric(names.ENGINE_PREEMPTIONS, "Preemptions.", ITERATION)
+    ] = None
+    drafts_total: Annotated[int | None, metric(names.DRAFTS, "Speculative drafts.", SCHEDULER)] = (
+        None
+    )
+    draft_tokens_total: Annotated[
+        int | None, metric(names.DRAFT_TOKENS, "Tokens drafted.", SCHEDULER)
+    ] = None
+    accepted_tokens_total: Annotated[
+        int | None, metric(names.ACCEPTED_TOKENS, "Drafted tokens accepted.", SCHEDULER)
+    ] = None
+    modelled_flops_total: Annotated[
+        float | None,
+        metric(
+            names.MODELLED_FLOPS,
+            "FLOPs of each GPU by vLLM's own model. This and the next two: `--enable-mfu-metrics`.",
+            SCHEDULER,
+        ),
+    ] = None
+    modelled_read_bytes_total: Annotated[
+        float | None,
+        metric(names.MODELLED_READ_BYTES, "Bytes read from memory, per GPU.", SCHEDULER),
+    ] = None
+    modelled_write_bytes_total: Annotated[
+        float | None,
+        metric(names.MODELLED_WRITE_BYTES, "Bytes written to memory, per GPU.", SCHEDULER),
+    ] = None
+    host_cpus: Annotated[
+        int | None,
+        metric(
+            names.HOST_CPUS,
+            "Processors of the machine. This and the four sums of processor time below are"
+            " reported on Linux only.",
+            SYSTEM,
+        ),
+    ] = None
+    process_cpu_s_total: Annotated[
+        float | None,
+        metric(
+            names.PROCESS_CPU_TIME,
+            "Processor time of the process that reports, such as the API server. The same for"
+            " each of its engines.",
+            SYSTEM,
+        ),
+    ] = None
+    core_cpu_s_total: Annotated[
+        float | None,
+        metric(
+            names.CORE_CPU_TIME,
+            "Processor time of the engine core's process, which may be the process that reports.",
+            SYSTEM,
+        ),
+    ] = None
+    host_cpu_busy_s_total: Annotated[
+        float | None,
+        metric(
+            names.HOST_BUSY_TIME,
+            "Busy time summed over the machine's processors, without steal time.",
+            SYSTEM,
+        ),
+    ] = None
+    host_cpu_steal_s_total: Annotated[
+        float | None,
+        metric(
+            names.HOST_STEAL_TIME,
+            "Time for which a hypervisor withheld processors from this machine.",
+            SYSTEM,
+        ),
+    ] = None
+    spans_dropped_total: Annotated[
+        int | None,
+        metric(
+            names.SPANS_DROPPED,
+            "Requests that are not reported, by `tailspan.drop.reason`. One total for the"
+            " process, repeated for each of its engines.",
+            INSTRUMENTATION,
+        ),
+    ] = None
+    hook_failures_total: Annotated[
+        int | None,
+        metric(
+            names.HOOK_FAILURES,
+            "Exceptions of the instrumentation, none of which reached vLLM, and refused"
+            " connections and dropped messages of its link to the engine core; by"
+            " `tailspan.hook`.",
+            INSTRUMENTATION,
+        ),
+    ] = None
+    accounts_dropped_total: Annotated[
+        int | None,
+        metric(
+            names.ACCOUNTS_DROPPED,
+            "Accounts that a front end did not receive, summed over the front ends: it read too"
+            " slowly, or the engine core could not track the request.",
+            INSTRUMENTATION,
+        ),
+    ] = None
+    clock_ahead_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "By how much its instants were set back, because they were ahead of their arrival:"
+            " the sender's clock is fast. Absent if it is not.",
+            "collector",
+        ),
+    ] = None

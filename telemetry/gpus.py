@@ -7,9 +7,11 @@ stands in for its bandwidth.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from tailspan_vllm import names
+
+from telemetry.fields import GPU_SAMPLER, column, metric, on_the_wire
 
 
 class GpuSource(StrEnum):
@@ -30,50 +32,119 @@ class GpuSample:
     the driver was loaded.
     """
 
-    replica: str
-    gpu: str
-    at_unix_ns: int
-    simulated: bool = False
-    source: GpuSource | None = None
-    model_name: str | None = None
-    dram_bandwidth_ratio: float | None = None
-    dram_bandwidth_bytes_per_s: float | None = None
-    sm_active_ratio: float | None = None
-    tensor_active_ratio: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    energy_j_total: float | None = None
-    sm_clock_hz: int | None = None
-    sm_clock_max_hz: int | None = None
-    memory_clock_hz: int | None = None
-    throttle_reasons: str | None = None
-    foreign_processes: int | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    nvlink_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
-    clock_ahead_s: float | None = None
-    """As of a request: by how much its instants were set back."""
+    replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
+    gpu: Annotated[
+        str, column("text", "Its UUID, or its index where it has none.", "the metrics' attributes")
+    ]
+    at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
+    simulated: Annotated[
+        bool, column("boolean", "Whether a simulator reports it.", "resource `tailspan.simulated`")
+    ] = False
+    source: Annotated[
+        GpuSource | None,
+        column(
+            "text",
+            "Who measured: `nvml`, `dcgm`, `amd_smi` or `simulator`.",
+            "the metrics' attributes",
+        ),
+    ] = None
+    model_name: Annotated[
+        str | None, column("text", "The device's name.", "the metrics' attributes")
+    ] = None
+    dram_bandwidth_ratio: Annotated[
+        float | None,
+        metric(
+            names.GPU_DRAM_UTILIZATION,
+            "Memory bandwidth in use, as a share of the peak; not the share of time in which"
+            " memory was accessed.",
+            GPU_SAMPLER,
+        ),
+    ] = None
+    dram_bandwidth_bytes_per_s: Annotated[
+        float | None, metric(names.GPU_DRAM_BANDWIDTH, "Memory bandwidth in use.", GPU_SAMPLER)
+    ] = None
+    sm_active_ratio: Annotated[
+        float | None,
+        metric(
+            names.GPU_SM_ACTIVITY, "Share of time that multiprocessors were active.", GPU_SAMPLER
+        ),
+    ] = None
+    tensor_active_ratio: Annotated[
+        float | None,
+        metric(
+            names.GPU_TENSOR_ACTIVITY, "Share of time that tensor cores were active.", GPU_SAMPLER
+        ),
+    ] = None
+    memory_used_bytes: Annotated[
+        int | None, metric(names.GPU_MEMORY_USED, "Memory in use by all processes.", GPU_SAMPLER)
+    ] = None
+    memory_total_bytes: Annotated[
+        int | None, metric(names.GPU_MEMORY_TOTAL, "Memory installed.", GPU_SAMPLER)
+    ] = None
+    power_w: Annotated[float | None, metric(names.GPU_POWER, "Power draw.", GPU_SAMPLER)] = None
+    energy_j_total: Annotated[
+        float | None,
+        metric(
+            names.GPU_ENERGY,
+            "Energy used since the driver was loaded.",
+            GPU_SAMPLER,
+            rolled_up=True,
+        ),
+    ] = None
+    sm_clock_hz: Annotated[
+        int | None, metric(names.GPU_SM_CLOCK, "Clock of the multiprocessors.", GPU_SAMPLER)
+    ] = None
+    sm_clock_max_hz: Annotated[
+        int | None,
+        metric(names.GPU_SM_CLOCK_MAX, "Maximum clock of the multiprocessors.", GPU_SAMPLER),
+    ] = None
+    memory_clock_hz: Annotated[
+        int | None, metric(names.GPU_MEMORY_CLOCK, "Clock of the memory.", GPU_SAMPLER)
+    ] = None
+    throttle_reasons: Annotated[
+        str | None,
+        metric(
+            names.GPU_THROTTLED,
+            "Number of reasons that limit the clock; `tailspan.gpu.throttle_reasons` lists them.",
+            GPU_SAMPLER,
+            quantity="count",
+        ),
+    ] = None
+    foreign_processes: Annotated[
+        int | None,
+        metric(
+            names.GPU_FOREIGN_PROCESSES,
+            "Processes that use it and do not belong to the replica.",
+            GPU_SAMPLER,
+        ),
+    ] = None
+    pcie_rx_bytes_per_s: Annotated[
+        float | None, metric(names.GPU_PCIE_RECEIVED, "Bytes received over PCIe.", GPU_SAMPLER)
+    ] = None
+    pcie_tx_bytes_per_s: Annotated[
+        float | None, metric(names.GPU_PCIE_SENT, "Bytes sent over PCIe.", GPU_SAMPLER)
+    ] = None
+    nvlink_rx_bytes_per_s: Annotated[
+        float | None,
+        metric(names.GPU_NVLINK_RECEIVED, "Bytes received over all NVLink links.", GPU_SAMPLER),
+    ] = None
+    nvlink_tx_bytes_per_s: Annotated[
+        float | None,
+        metric(names.GPU_NVLINK_SENT, "Bytes sent over all NVLink links.", GPU_SAMPLER),
+    ] = None
+    clock_ahead_s: Annotated[
+        float | None,
+        column(
+            "s",
+            "By how much its instants were set back, because they were ahead of their arrival:"
+            " the sender's clock is fast. Absent if it is not.",
+            "collector",
+        ),
+    ] = None
 
 
 METRICS: Final[Mapping[str, str]] = {
-    "dram_bandwidth_ratio": names.GPU_DRAM_UTILIZATION,
-    "dram_bandwidth_bytes_per_s": names.GPU_DRAM_BANDWIDTH,
-    "sm_active_ratio": names.GPU_SM_ACTIVITY,
-    "tensor_active_ratio": names.GPU_TENSOR_ACTIVITY,
-    "memory_used_bytes": names.GPU_MEMORY_USED,
-    "memory_total_bytes": names.GPU_MEMORY_TOTAL,
-    "power_w": names.GPU_POWER,
-    "energy_j_total": names.GPU_ENERGY,
-    "sm_clock_hz": names.GPU_SM_CLOCK,
-    "sm_clock_max_hz": names.GPU_SM_CLOCK_MAX,
-    "memory_clock_hz": names.GPU_MEMORY_CLOCK,
-    "foreign_processes": names.GPU_FOREIGN_PROCESSES,
-    "pcie_rx_bytes_per_s": names.GPU_PCIE_RECEIVED,
-    "pcie_tx_bytes_per_s": names.GPU_PCIE_SENT,
-    "nvlink_rx_bytes_per_s": names.GPU_NVLINK_RECEIVED,
-    "nvlink_tx_bytes_per_s": names.GPU_NVLINK_SENT,
+    field.name: wire for wire, field in on_the_wire(GpuSample).items() if field.type is not str
 }
 """The wire's metric of each measurement. Reasons for throttling are text, and travel with
 `names.GPU_THROTTLED`."""

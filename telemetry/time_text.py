@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+from telemetry.durations import UNITS_S
 
 _NS: Final = 1_000_000_000
 
@@ -16,5 +16,5 @@ def moment(unix_ns: int) -> str:
 def length(duration: int) -> str:
     """Return nanoseconds in the largest unit that fits: 15m, 1.5h."""
     seconds = duration / _NS
-    unit = max((u for u in UNITS_S if UNITS_S[u] <= seconds), key=UNITS_S.__getitem__, default="s")
+    unit = next((unit for unit in ("d", "h", "m") if UNITS_S[unit] <= seconds), "s")
     return f"{round(seconds / UNITS_S[unit], 1):g}{unit}"

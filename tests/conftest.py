@@ -1,26 +1,28 @@
 """What tests of several parts share: a browser, a PostgreSQL, a request."""
 
-import contextlib
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
+from rig.answering import speaking
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
+from store.columns.adbc_client import ColumnReader
 from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
@@ -84,24 +86,68 @@ def postgresql() -> Iterator[PostgreSQL]:
         yield server
 
 
+def a_request(number: int = 0, **about: Any) -> RequestTimeline:
+    """A request by its number, one a second; with what the test is about."""
+    plain: dict[str, Any] = {
+        "trace_id": f"{number:032x}",
+        "span_id": f"{number:016x}",
+        "request_id": f"chatcmpl-{number}",
+        "received_unix_ns": START_NS + number * 1_000_000_000,
+        "e2e_s": 1.5,
+        "outcome": Outcome.STOP,
+        "source": Source.INSTRUMENTATION,
+        "basis": Basis.HTTP,
+    }
+    return RequestTimeline(**{**plain, **about})
+
+
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """A request by its number, one a second; with what the test is about."""
+    """Make requests."""
+    return a_request
 
-    def make(number: int = 0, **about: Any) -> RequestTimeline:
-        plain: dict[str, Any] = {
-            "trace_id": f"{number:032x}",
-            "span_id": f"{number:016x}",
-            "request_id": f"chatcmpl-{number}",
-            "received_unix_ns": START_NS + number * 1_000_000_000,
-            "e2e_s": 1.5,
-            "outcome": Outcome.STOP,
-            "source": Source.INSTRUMENTATION,
-            "basis": Basis.HTTP,
-        }
-        return RequestTimeline(**{**plain, **about})
 
-    return make
+class _SharedColumnReader(ColumnReader):
+    """A reader whose process is handed to the next database: to start one takes as long as many
+    a test, and each question names its file."""
+
+    waiting: ClassVar[list["_SharedColumnReader"]] = []
+
+    def close(self) -> None:
+        """Leave the process to another reader."""
+        with self._lock:
+            if self._process is not None:
+                left = _SharedColumnReader(self._path)
+                left._process, left._answers = self._process, self._answers
+                self._process = self._answers = None
+                self.waiting.append(left)
+
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        while self._process is None and self.waiting:
+            left = self.waiting.pop()
+            if left._process is not None and left._process.poll() is None:
+                self._process, self._answers = left._process, left._answers
+            else:
+                left._end()
+        return super()._started()
+
+
+@pytest.fixture(scope="session")
+def column_processes() -> Iterator[None]:
+    """End those that read columns at the very end."""
+    yield
+    for left in _SharedColumnReader.waiting:
+        left._end()
+    _SharedColumnReader.waiting.clear()
+
+
+@pytest.fixture(autouse=True)
+def databases_share_a_column_process(
+    request: pytest.FixtureRequest, column_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the tests of the store, which start and end them."""
+    if not request.path.is_relative_to(Path(__file__).parent / "store"):
+        monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -119,43 +165,22 @@ def stranger() -> Iterator[Callable[..., str]]:
     By path where a dict is given. `drip` sends a byte at a time, until nobody listens;
     `deaf` accepts and never answers.
     """
-    ending = threading.Event()
-    threads: list[threading.Thread] = []
+    with speaking() as serve:
 
-    def answer(connection: socket.socket, said: dict[str, bytes] | bytes, manner: str) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            asked = connection.recv(65_536).split(b" ")
-            if manner == "deaf":
-                ending.wait(30)
-                return
-            path = asked[1].decode() if len(asked) > 1 else ""
-            text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
-            connection.sendall(text)
-            while manner == "drip" and not ending.wait(0.01):
-                connection.sendall(b"x")
+        def begin(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
+            def answer(connection: socket.socket, asked: bytes, ending: threading.Event) -> None:
+                if manner == "deaf":
+                    ending.wait(30)
+                    return
+                path = [*asked.split(b" "), b""][1].decode()
+                text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
+                connection.sendall(text)
+                while manner == "drip" and not ending.wait(0.01):
+                    connection.sendall(b"x")
 
-    def serve(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.settimeout(0.05)
+            return serve(answer)
 
-        def run() -> None:
-            with listening:
-                while not ending.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        connection, _ = listening.accept()
-                        each = threading.Thread(target=answer, args=(connection, said, manner))
-                        each.start()
-                        threads.append(each)
-
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-    yield serve
-    ending.set()
-    for thread in threads:
-        thread.join(20)
+        yield begin
 
 
 @pytest.fixture

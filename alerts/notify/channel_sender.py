@@ -21,7 +21,12 @@ from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
 from alerts.notify.message import Message, loads
 from alerts.notify.posting import Answer, Verdict
 from alerts.notify.retrying import GIVE_UP_S, delay_s
-from store.notifications import Delivery, Notification, due_notifications, keep_notifications
+from store.alerting.notifications import (
+    Delivery,
+    Notification,
+    due_notifications,
+    keep_notifications,
+)
 
 RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
     Kind.ALERTMANAGER: alertmanager.render,

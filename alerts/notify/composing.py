@@ -3,13 +3,13 @@
 from fractions import Fraction
 from typing import Final
 
-from alerts.burnrate import Pair, State, exhaustion_s
+from alerts.burnrate import Pair, State
 from alerts.explorer_links import incident_link
 from alerts.history import History
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.objectives import Objective
-from alerts.status import Status
-from store.incidents import IncidentRow
+from alerts.status import Status, exhausted_in_s
+from store.alerting.incidents import IncidentRow
 
 HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
 
@@ -70,14 +70,13 @@ def compose(
         window_s=told.long_s,
         bad=counts.bad,
         events=counts.events,
+        counted_in=objective.counted_in,
         peak_burn=float(Fraction(incident.peak_burn)),
         budget_left=_number(left),
         budget_spent=None
         if incident.budget_spent is None
         else float(Fraction(incident.budget_spent)),
-        exhausted_in_s=None
-        if left is None or burn is None
-        else _number(exhaustion_s(left, burn, objective.period_s)),
+        exhausted_in_s=_number(exhausted_in_s(objective, left, burn, status.at_s)),
         fired_by=tuple(map(windows, fired)),
         held_back=tuple(
             HeldBack(windows(pair), str(state)) for pair, state in own.items() if state in HELD_BACK

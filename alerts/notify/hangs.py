@@ -1,8 +1,8 @@
 """Fills the outbox with engines that hang, and with the ends of hangs.
 
-A hang is what `store.hung` says it is, with the limit of the rule `TailspanEngineHung`. What is in
-the outbox is all that is remembered: a hang is open while its beginning is there without an end,
-so a restart tells nothing twice and misses no end.
+A hang is what `store.replicas.hung_replicas` says it is, with the limit of the rule
+`TailspanEngineHung`. What is in the outbox is all that is remembered: a hang is open while its
+beginning is there without an end, so a restart tells nothing twice and misses no end.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel
 from alerts.notify.message import Hang, Message, Transition, dumps, loads
-from store.hung import Hung, progress, reported_since
-from store.notifications import HANG, Notification, keep_notifications, read_hangs
+from store.alerting.notifications import HANG, Notification, keep_notifications, read_hangs
+from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
 """A replica that sends no sample for so long is gone, and its hang is over. A sender that a
-collector asks to wait comes back within 300 s (`tailspan_vllm.outlet`)."""
+collector asks to wait comes back within 300 s (`tailspan_vllm.export.outbox`)."""
 MOST_OPEN: Final = 20
 """Hangs that are told at a time. If a whole fleet hangs, twenty pages say so; the overview and the
 rule name the others."""

@@ -70,6 +70,7 @@ class Message:
         as_of_unix_s: when the figures were taken.
         ended_unix_s: when it last alerted; None while it goes on.
         burn: over the long window that alerted, of `window_s`, with its `bad` of `events`.
+        counted_in: what an event is, in the plural.
         budget_left: of the whole period; below 0 where it is overspent.
         budget_spent: by this incident.
         exhausted_in_s: how long what is left lasts at this pace.
@@ -95,6 +96,7 @@ class Message:
     window_s: int | None = None
     bad: int | None = None
     events: int | None = None
+    counted_in: str = "requests"
     peak_burn: float | None = None
     budget_left: float | None = None
     budget_spent: float | None = None

@@ -22,9 +22,9 @@ from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
-from alerts.status import status_at
-from store.incidents import IncidentRow, read_incidents
-from store.notifications import (
+from alerts.status import status_at, status_edges
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import (
     Delivery,
     Notification,
     abandon_others,
@@ -172,7 +172,8 @@ class Notifier:
         at_s: int,
         likely_cause: str | None,
     ) -> str:
-        tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
+        from_s = min(status_edges(objective, at_s))
+        tally = read_tally(self._engine, goodput, from_s, at_s)
         status = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
         return dumps(
             compose(

@@ -8,8 +8,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from alerts import durations
 from alerts.notify.message import Hang, Message, Transition, Windows
+from telemetry import durations
 from telemetry.engines import MEND_HUNG
 
 GUARDS: Final = {
@@ -134,7 +134,8 @@ def _how_bad(message: Message) -> str | None:
     if message.events and message.bad is not None and message.window_s:
         window = durations.render(message.window_s)
         parts.append(
-            f"{message.bad:,} of {message.events:,} requests in the last {window} broke the promise"
+            f"{message.bad:,} of {message.events:,} {message.counted_in} in the last {window} broke"
+            " the promise"
         )
     if message.peak_burn is not None and message.transition is Transition.RESOLVED:
         parts.append(f"at its peak it burned {message.peak_burn:.1f} times too fast")

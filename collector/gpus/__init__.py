@@ -1,1 +1,1 @@
-"""What the GPUs of this machine, or of dcgm-exporters, do each second, and whose they are."""
+"""What the GPUs of this machine, or of dcgm-exporters, do, and which replicas they serve."""

@@ -1,8 +1,8 @@
-"""AMD GPUs of this machine, through AMD SMI, where ROCm has put its Python library.
+"""AMD GPUs of this machine, through AMD SMI, the Python library of ROCm.
 
-`umc_activity` is the share of the memory's bandwidth in use, as the firmware of an Instinct
-averages it; times `vram_max_bandwidth` it is bytes a second. `gfx_activity` is the share of time
-that the graphics engine was busy, which of a GPU half filled is more than its units' activity.
+`umc_activity` is the share of the memory's bandwidth in use, as averaged by the firmware of an
+Instinct; times `vram_max_bandwidth` it is bytes per second. `gfx_activity` is the share of time in
+which the graphics engine was busy, an upper bound of the activity of its units.
 Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 
@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from collector.gpus.reading import (
+from collector.gpus.reader import (
     GONE,
     Absence,
     Failure,
+    GpuReading,
     Measurements,
     ReaderError,
     Reading,
-    Told,
     Why,
 )
 from telemetry.gpus import GpuSource, throttle_reasons
@@ -54,12 +54,12 @@ _VIOLATIONS: Final[Mapping[str, str]] = {
 }
 REASONS: Final = frozenset(_VIOLATIONS.values())
 REOPEN_S: Final = 30.0
-_ACTIVITY_TOLD: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
+_ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 
 
 def load() -> Any:
-    """The Python library; the one seam to it. Where the C library is missing it prints to
-    stdout and fails in ways of its own."""
+    """Return the Python library. Without the C library it prints to stdout and raises exceptions
+    of its own."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
@@ -74,7 +74,7 @@ class AmdSmiReader:
     """Reads through AMD SMI, from one thread.
 
     Args:
-        clock_unix_ns: the present.
+        clock_unix_ns: the current time.
         clock: monotonic seconds.
     """
 
@@ -89,10 +89,10 @@ class AmdSmiReader:
         self._opened_s = 0.0
 
     def read(self) -> Reading:
-        """Every GPU as it is now; one that fails costs itself.
+        """Return the current values of every GPU; one that fails does not affect the others.
 
         Raises:
-            ReaderError: the library cannot be had, or knows of no GPU.
+            ReaderError: the library is not usable, or finds no GPU.
         """
         smi = self._open()
         try:
@@ -102,7 +102,7 @@ class AmdSmiReader:
             raise ReaderError(absence_of(smi, error)) from error
         if not handles:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI knows of none"))
+            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI finds none"))
         at_unix_ns = self._clock_unix_ns()
         gpus, failures = [], []
         for index, handle in enumerate(handles):
@@ -111,11 +111,11 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # opened anew it knows who is back
+            self.close()  # when opened again, it finds GPUs that are back
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Give everything back; `read` opens it again."""
+        """Close the library; `read` opens it again."""
         smi, self._smi = self._smi, None
         if smi is not None:
             with contextlib.suppress(smi.AmdSmiException):
@@ -132,24 +132,24 @@ class AmdSmiReader:
             self._opened_s = self._clock()
         return self._smi
 
-    def _gpu(self, smi: Any, index: int, handle: Any, at_unix_ns: int) -> Told:
+    def _gpu(self, smi: Any, index: int, handle: Any, at_unix_ns: int) -> GpuReading:
         uuid = _asked(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
         if isinstance(uuid, Absence):
             raise ReaderError(uuid)
         into = Measurements()
-        _tell_activity(smi, handle, into)
-        _tell_memory(smi, handle, into)
-        _tell_power(smi, handle, into)
-        _tell_clocks(smi, handle, into)
-        _tell_throttling(smi, handle, into)
-        into.miss_the_rest(Absence(Why.NOT_TOLD, "AMD SMI"))
+        _read_activity(smi, handle, into)
+        _read_memory(smi, handle, into)
+        _read_power(smi, handle, into)
+        _read_clocks(smi, handle, into)
+        _read_throttling(smi, handle, into)
+        into.set_rest_absent(Absence(Why.NOT_TOLD, "AMD SMI"))
         found = _asked(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
         processes = None
         if not isinstance(found, Absence):
             processes = frozenset(int(each["pid"]) for each in found if int(each["pid"]) > 0)
         asic = _asked(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
-        name = None if isinstance(asic, Absence) else _known(asic, "market_name")
-        return Told(
+        name = None if isinstance(asic, Absence) else _value(asic, "market_name")
+        return GpuReading(
             gpu=str(uuid),
             index=index,
             at_unix_ns=at_unix_ns,
@@ -162,7 +162,7 @@ class AmdSmiReader:
 
 
 def absence_of(smi: Any, error: Exception) -> Absence:
-    """What an exception of the library says."""
+    """Return the absence for an exception of the library."""
     code = getattr(error, "err_code", None)
     wrapper = getattr(smi, "amdsmi_wrapper", smi)
     for name, why in _CODES.items():
@@ -172,16 +172,16 @@ def absence_of(smi: Any, error: Exception) -> Absence:
     return Absence(Why.FAILED, f"AMD SMI error {code}")
 
 
-def _tell_activity(smi: Any, handle: Any, into: Measurements) -> None:
-    told = _asked(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
-    for name, key in zip(_ACTIVITY_TOLD, ("umc_activity", "gfx_activity"), strict=True):
-        _tell(into, name, told, key, lambda percent: percent / 100, most=1.0)
+def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
+    activity = _asked(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
+    for name, key in zip(_ACTIVITIES, ("umc_activity", "gfx_activity"), strict=True):
+        _set(into, name, activity, key, lambda percent: percent / 100, most=1.0)
     vram = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
     ratio = into.values.get("dram_bandwidth_ratio")
     if ratio is None:
-        into.miss("dram_bandwidth_bytes_per_s", into.absent["dram_bandwidth_ratio"])
+        into.set_absent("dram_bandwidth_bytes_per_s", into.absent["dram_bandwidth_ratio"])
     else:
-        _tell(
+        _set(
             into,
             "dram_bandwidth_bytes_per_s",
             vram,
@@ -190,25 +190,25 @@ def _tell_activity(smi: Any, handle: Any, into: Measurements) -> None:
         )
 
 
-def _tell_memory(smi: Any, handle: Any, into: Measurements) -> None:
-    told = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
-    _tell(into, "memory_used_bytes", told, "vram_used", lambda value: int(value) * _MB)
-    _tell(into, "memory_total_bytes", told, "vram_total", lambda value: int(value) * _MB)
+def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
+    usage = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
+    _set(into, "memory_used_bytes", usage, "vram_used", lambda value: int(value) * _MB)
+    _set(into, "memory_total_bytes", usage, "vram_total", lambda value: int(value) * _MB)
 
 
-def _tell_power(smi: Any, handle: Any, into: Measurements) -> None:
-    told = _asked(smi, lambda: smi.amdsmi_get_power_info(handle))
-    # The first is told by an MI300 and newer, the second by what came before.
+def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
+    power = _asked(smi, lambda: smi.amdsmi_get_power_info(handle))
+    # An MI300 and newer ones report the first, older ones the second.
     key = "current_socket_power"
-    if not isinstance(told, Absence) and _known(told, key) is None:
+    if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"
-    _tell(into, "power_w", told, key, float)
+    _set(into, "power_w", power, key, float)
     energy = _asked(smi, lambda: smi.amdsmi_get_energy_count(handle))
     counted = "energy_accumulator"
     if not isinstance(energy, Absence) and counted not in energy:
         counted = "power"  # its name in ROCm 5 and 6.0
-    resolution = None if isinstance(energy, Absence) else _known(energy, "counter_resolution")
-    _tell(
+    resolution = None if isinstance(energy, Absence) else _value(energy, "counter_resolution")
+    _set(
         into,
         "energy_j_total",
         energy,
@@ -217,53 +217,53 @@ def _tell_power(smi: Any, handle: Any, into: Measurements) -> None:
     )
 
 
-def _tell_clocks(smi: Any, handle: Any, into: Measurements) -> None:
+def _read_clocks(smi: Any, handle: Any, into: Measurements) -> None:
     kinds = smi.AmdSmiClkType
     gfx = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
-    _tell(into, "sm_clock_hz", gfx, "clk", lambda mhz: int(mhz) * _MHZ)
-    _tell(into, "sm_clock_max_hz", gfx, "max_clk", lambda mhz: int(mhz) * _MHZ)
+    _set(into, "sm_clock_hz", gfx, "clk", lambda mhz: int(mhz) * _MHZ)
+    _set(into, "sm_clock_max_hz", gfx, "max_clk", lambda mhz: int(mhz) * _MHZ)
     memory = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
-    _tell(into, "memory_clock_hz", memory, "clk", lambda mhz: int(mhz) * _MHZ)
+    _set(into, "memory_clock_hz", memory, "clk", lambda mhz: int(mhz) * _MHZ)
 
 
-def _tell_throttling(smi: Any, handle: Any, into: Measurements) -> None:
-    told = _asked(smi, lambda: smi.amdsmi_get_violation_status(handle))
-    if isinstance(told, Absence):
-        into.miss("throttle_reasons", told)
+def _read_throttling(smi: Any, handle: Any, into: Measurements) -> None:
+    status = _asked(smi, lambda: smi.amdsmi_get_violation_status(handle))
+    if isinstance(status, Absence):
+        into.set_absent("throttle_reasons", status)
         return
-    known = {key: told[key] for key in _VIOLATIONS if isinstance(told.get(key), int)}
-    if not known:
-        into.miss("throttle_reasons", Absence(Why.NOT_SUPPORTED))
+    active = {key: status[key] for key in _VIOLATIONS if isinstance(status.get(key), int)}
+    if not active:
+        into.set_absent("throttle_reasons", Absence(Why.NOT_SUPPORTED))
         return
-    into.tell(
-        "throttle_reasons", throttle_reasons({_VIOLATIONS[k] for k, on in known.items() if on})
+    into.set(
+        "throttle_reasons", throttle_reasons({_VIOLATIONS[k] for k, on in active.items() if on})
     )
 
 
-def _tell(
+def _set(
     into: Measurements,
     name: str,
-    told: Any,
+    answer: Any,
     key: str,
     made: Callable[[Any], Any],
     most: float = math.inf,
 ) -> None:
-    if isinstance(told, Absence):
-        into.miss(name, told)
+    if isinstance(answer, Absence):
+        into.set_absent(name, answer)
         return
-    given = _known(told, key)
+    given = _value(answer, key)
     value = None if given is None else made(given)
     if value is None:
-        into.miss(name, Absence(Why.NOT_SUPPORTED, f"{key} is N/A"))
+        into.set_absent(name, Absence(Why.NOT_SUPPORTED, f"{key} is N/A"))
     elif not 0 <= value <= most or not math.isfinite(value):
-        into.miss(name, Absence(Why.IMPOSSIBLE, f"{key} {given}"))
+        into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{key} {given}"))
     else:
-        into.tell(name, value)
+        into.set(name, value)
 
 
-def _known(told: Mapping[str, Any], key: str) -> Any:
-    """None where the library says N/A, as it does of what a device lacks."""
-    value = told.get(key)
+def _value(answer: Mapping[str, Any], key: str) -> Any:
+    """Return a value; None for N/A, the library's value for what a device lacks."""
+    value = answer.get(key)
     return None if value == "N/A" else value
 
 
@@ -276,5 +276,5 @@ def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library has had several shapes, and decodes some answers itself.
+        # The library's API has changed between versions, and it decodes some answers itself.
         return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs through dcgm-exporters: those older than Hopper, and those in other machines.
+"""NVIDIA GPUs through dcgm-exporters: older than Hopper, or in other machines.
 
-An exporter looks at its GPUs every 30 s unless it is told `-c 1000`: to ask it more often than
-it looks repeats what it saw.
+An exporter samples its GPUs every 30 s unless it is started with `-c 1000`. Scraping it more often
+repeats its values.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Told, Why
+from collector.gpus.reader import Absence, Failure, GpuReading, ReaderError, Reading, Why
 from collector.scrape.exposition import samples_of
+from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import Discovery, Target
 
 TIMEOUT_S: Final = 5.0
@@ -27,12 +27,12 @@ _WHY: Final = {
 
 
 class DcgmReader:
-    """Asks the dcgm-exporters of one `--dcgm`.
+    """Scrapes the dcgm-exporters of one `--dcgm`.
 
     Args:
-        discovery: where they are.
-        clients: ask, each where it is trusted.
-        clock_unix_ns: the present.
+        discovery: their addresses.
+        clients: HTTP clients by credentials.
+        clock_unix_ns: the current time.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class DcgmReader:
         self._clock_unix_ns = clock_unix_ns
 
     async def read(self) -> Reading:
-        """Every GPU of every exporter; one that fails costs itself.
+        """Return every GPU of every exporter; one that fails does not affect the others.
 
         Raises:
-            ReaderError: their addresses cannot be found, or there is one and it failed.
+            ReaderError: discovery fails, or all exporters fail.
         """
         try:
             targets = await self._discovery.targets()
@@ -59,10 +59,10 @@ class DcgmReader:
         failures = tuple(answer for answer in answers if isinstance(answer, Failure))
         if failures and len(failures) == len(targets):
             raise ReaderError(failures[0].absence)
-        told = (gpu for answer in answers if not isinstance(answer, Failure) for gpu in answer)
-        return Reading(tuple(told), failures)
+        gpus = (gpu for answer in answers if not isinstance(answer, Failure) for gpu in answer)
+        return Reading(tuple(gpus), failures)
 
-    async def _ask(self, target: Target) -> tuple[Told, ...] | Failure:
+    async def _ask(self, target: Target) -> tuple[GpuReading, ...] | Failure:
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, TIMEOUT_S, target.access)

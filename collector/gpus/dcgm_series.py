@@ -1,7 +1,7 @@
-"""An answer of a dcgm-exporter → the GPUs behind it.
+"""An answer of a dcgm-exporter → its GPUs.
 
-Pure. With MIG each slice has series of its own, told apart by GPU_I_ID; what there is of a card
-alone (power, energy) is repeated on each of them, and is left out so that no sum counts it twice.
+Pure. With MIG each slice has its own series with the label GPU_I_ID. The card's power and energy
+are repeated for each slice; they are left out, so that no sum counts them twice.
 Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
 "Field Identifiers"; its labels as of 2.x to 4.x (`--use-old-namespace` for the older ones).
 """
@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.samples import Sample
 
-from collector.gpus.reading import Absence, Measurements, Told, Why
-from collector.gpus.throttling import reasons_of
+from collector.gpus.reader import Absence, GpuReading, Measurements, Why
+from collector.gpus.throttle_reasons import reasons_of
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
 from telemetry.gpus import GpuSource
 
@@ -21,7 +21,7 @@ MOST_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    # `exported_` is what Prometheus makes of a label that is its own target's, too.
+    # Prometheus renames a label to `exported_…` if the target has a label of the same name.
     "pod": ("exported_pod", "pod", "pod_name"),
     "namespace": ("exported_namespace", "namespace", "pod_namespace"),
     "container": ("exported_container", "container", "container_name"),
@@ -32,9 +32,9 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPU_I_ID": ("GPU_I_ID",),
     "GPU_I_PROFILE": ("GPU_I_PROFILE",),
 }
-"""What a label is called here, and what it may be called there, the best first."""
+"""Our name of a label → its names in dcgm-exporters, the best first."""
 LABELS: Final = frozenset(_LABELS)
-"""Those that a template may name."""
+"""The labels that a template may contain."""
 
 
 class _Field(NamedTuple):
@@ -64,7 +64,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # Rates, whatever type an exporter's configuration gives them.
+    # These are rates, whatever type an exporter's configuration assigns.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
@@ -81,26 +81,26 @@ _OF_CARD: Final = ("power_w", "energy_j_total")
 NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
-def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[Told, ...]:
-    """The GPUs and slices that an answer tells of; those without a name are passed by.
+def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
+    """Return the GPUs and slices in an answer; those without a name are ignored.
 
     Args:
         samples: of `NAMES`.
-        at_unix_ns: when the answer came.
+        at_unix_ns: when the answer arrived.
     """
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:
         about = _labels(sample.labels)
         uuid = about.get("UUID") or about.get("gpu")
-        if not uuid or sample.value != sample.value:  # NaN says that nothing is known
+        if not uuid or sample.value != sample.value:  # NaN means unknown
             continue
         key = uuid, about.get("GPU_I_ID", "")
         if key not in series and len(series) >= MOST_GPUS:
             continue
         series.setdefault(key, {})[sample.name] = sample.value
         labels.setdefault(key, {}).update(about)
-    return tuple(_told(key, series[key], labels[key], at_unix_ns) for key in series)
+    return tuple(_gpu(key, series[key], labels[key], at_unix_ns) for key in series)
 
 
 def _labels(given: Mapping[str, str]) -> dict[str, str]:
@@ -112,29 +112,30 @@ def _labels(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _told(
+def _gpu(
     key: tuple[str, str], values: Mapping[str, float], labels: Mapping[str, str], at_unix_ns: int
-) -> Told:
+) -> GpuReading:
     uuid, part = key
     into = Measurements()
     for series, value in values.items():
         if series in _FIELDS:
             name, checked = _FIELDS[series]
             try:
-                into.tell(name, checked(value))
+                into.set(name, checked(value))
             except RefusalError:
-                into.miss(name, Absence(Why.IMPOSSIBLE, f"{series} {value:g}"))
-    _tell_memory(values, into)
+                into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{series} {value:g}"))
+    _set_memory(values, into)
     if part:
         for name in _OF_CARD:
             into.values.pop(name, None)
-            into.absent[name] = Absence(Why.SLICED, "known of the whole card alone")
-    into.miss("dram_bandwidth_bytes_per_s", Absence(Why.NOT_TOLD, "DCGM knows no peak"))
+            into.absent[name] = Absence(Why.SLICED, "reported for the whole card only")
+    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_TOLD, "DCGM reports no peak"))
     for series, (name, _) in _FIELDS.items():
-        into.miss(name, Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters"))
-    into.miss_the_rest(Absence(Why.NOT_TOLD))
+        missing = Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters")
+        into.set_absent(name, missing)
+    into.set_rest_absent(Absence(Why.NOT_TOLD))
     number = labels.get("gpu", "")
-    return Told(
+    return GpuReading(
         gpu=f"{uuid}/{part}" if part else uuid,
         at_unix_ns=at_unix_ns,
         source=GpuSource.DCGM,
@@ -146,8 +147,8 @@ def _told(
     )
 
 
-def _tell_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """MiB as bytes. Where the total is not told, used and free (and reserved) make it up."""
+def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
+    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)
@@ -156,9 +157,10 @@ def _tell_memory(values: Mapping[str, float], into: Measurements) -> None:
         ("memory_total_bytes", _TOTAL, total),
     ):
         if mebibytes is None:
-            into.miss(name, Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters"))
+            missing = Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters")
+            into.set_absent(name, missing)
             continue
         try:
-            into.tell(name, count(round(finite(finite(mebibytes) * _MIB)), MAX_TOTAL))
+            into.set(name, count(round(finite(finite(mebibytes) * _MIB)), MAX_TOTAL))
         except RefusalError:
-            into.miss(name, Absence(Why.IMPOSSIBLE, f"{series} {mebibytes:g}"))
+            into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{series} {mebibytes:g}"))

@@ -1,7 +1,7 @@
-"""NVIDIA's GPU performance monitoring: what happened between two looks, Hopper and newer.
+"""NVIDIA's GPU performance monitoring: activity between two readings, Hopper and newer.
 
-The first look seeds and tells nothing. So does one that comes too late: an average over a
-minute's pause is no second's. Two sample buffers a GPU are kept, and freed at the end.
+The first reading has no values, nor does one after a long pause, because an average over a minute
+is not a value of a second. Two sample buffers per GPU are kept, and freed at the end.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of, meaning
-from collector.gpus.reading import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
 
 SHORTEST_S: Final = 0.1
-"""The driver refreshes its counters about as often."""
+"""The interval at which the driver updates its counters, approximately."""
 LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""A ratio may be over 1 by what two clocks differ, and is then 1; by more it cannot be."""
+"""A ratio may exceed 1 by the difference of two clocks and then counts as 1; more is impossible."""
 
 
 class _Metric(NamedTuple):
@@ -38,7 +38,7 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """The looks at one GPU, or at one MIG instance of it.
+    """Two successive readings of one GPU, or of one MIG instance of it.
 
     Args:
         pynvml: the package.
@@ -55,13 +55,13 @@ class GpmWindow:
         self._instance = instance
         self._clock = clock
         self._before: tuple[Any, float] | None = None
-        """The last look's buffer, and when it was."""
+        """Buffer and time of the last reading."""
         self._spare: Any = None
         self._unsupported: Absence | None = None
         self._asked = False
 
     def measure(self, into: Measurements) -> None:
-        """What happened since the last look, or why nobody can say.
+        """Set the activity since the last reading, or the reason for its absence.
 
         Raises:
             ReaderError: the GPU is gone.
@@ -70,20 +70,20 @@ class GpmWindow:
             why = self._look(into)
         except self._pynvml.NVMLError as error:
             why = absence_of(self._pynvml, error)
-            self.free()  # whatever the last look held, the next begins anew
+            self.free()  # the next reading starts again
         if why is not None:
             if why.why in GONE:
                 raise ReaderError(why)
             for metric in METRICS.values():
-                into.miss(metric.name, why)
+                into.set_absent(metric.name, why)
 
     def free(self) -> None:
-        """Give the buffers back."""
+        """Free the buffers."""
         held = [self._spare, None if self._before is None else self._before[0]]
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # Where the library is shut down its memory is gone with it.
+                # If the library is shut down, its memory is freed already.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
@@ -97,7 +97,7 @@ class GpmWindow:
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
             return Absence(Why.FIRST_LOOK, "too soon after the last")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
-        self._spare = taken  # ours to free, should the look fail
+        self._spare = taken  # `free` frees it if the reading fails
         if self._instance is None:
             self._pynvml.nvmlGpmSampleGet(self._device, taken)
         else:
@@ -113,12 +113,12 @@ class GpmWindow:
 
     def _support(self) -> Absence | None:
         try:
-            told = self._pynvml.nvmlGpmQueryDeviceSupport(self._device)
+            support = self._pynvml.nvmlGpmQueryDeviceSupport(self._device)
         except self._pynvml.NVMLError as error:
             return absence_of(self._pynvml, error)
-        if told.isSupportedDevice:
+        if support.isSupportedDevice:
             return None
-        return Absence(Why.NOT_SUPPORTED, "older than Hopper; a dcgm-exporter may tell")
+        return Absence(Why.NOT_SUPPORTED, "older than Hopper; a dcgm-exporter may report it")
 
     def _compare(self, before: Any, after: Any, into: Measurements) -> None:
         asked = self._pynvml.c_nvmlGpmMetricsGet_t()
@@ -129,19 +129,19 @@ class GpmWindow:
             asked.metrics[place].metricId = getattr(self._pynvml, name)
         self._pynvml.nvmlGpmMetricsGet(asked)
         for place, metric in enumerate(METRICS.values()):
-            told = asked.metrics[place]
-            if told.nvmlReturn != self._pynvml.NVML_SUCCESS:
-                into.miss(metric.name, meaning(self._pynvml, told.nvmlReturn))
+            metric_value = asked.metrics[place]
+            if metric_value.nvmlReturn != self._pynvml.NVML_SUCCESS:
+                into.set_absent(metric.name, meaning(self._pynvml, metric_value.nvmlReturn))
                 continue
-            value = _checked(told.value * metric.scale, is_ratio=metric.scale == _PERCENT)
+            value = _checked(metric_value.value * metric.scale, is_ratio=metric.scale == _PERCENT)
             if value is None:
-                into.miss(metric.name, Absence(Why.IMPOSSIBLE, f"{told.value:g}"))
+                into.set_absent(metric.name, Absence(Why.IMPOSSIBLE, f"{metric_value.value:g}"))
             else:
-                into.tell(metric.name, value)
+                into.set(metric.name, value)
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """NaN compares as false and is refused with what is below zero."""
+    """Return a possible value, or None; NaN compares as false and gives None."""
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs of this machine, through NVML: every card and every MIG slice, each by itself.
+"""NVIDIA GPUs of this machine, through NVML: every card and every MIG slice.
 
-A GPU that is lost costs itself. The library learns that it is back only when it is opened
-anew, which costs the others one look at their rates: so it is tried every half minute.
+A lost GPU does not affect the others. The library finds it again only when it is reopened, which
+costs the others one reading of their rates; while a GPU is lost, this is done every half minute.
 """
 
 import contextlib
@@ -14,34 +14,35 @@ from collector.gpus.nvml_device import (
     asked,
     peak_bytes_per_s,
     processes_of,
-    tell_card,
-    tell_clocks,
-    tell_memory,
+    read_card,
+    read_clocks,
+    read_memory,
 )
 from collector.gpus.nvml_errors import absence_of
-from collector.gpus.reading import (
+from collector.gpus.reader import (
     GONE,
     Absence,
     Failure,
+    GpuReading,
     Measurements,
     ReaderError,
     Reading,
-    Told,
     Why,
 )
 from telemetry.gpus import GpuSource
+from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = GONE | {Why.FAILED}
-"""An unknown error is often how a lost GPU begins to show."""
+"""An unknown error is often the first sign of a lost GPU."""
 
 
 def load() -> Any:
-    """The Python package; the one seam to it."""
+    """Return the Python package."""
     try:
         import pynvml
     except ImportError as error:
-        raise ReaderError(Absence(Why.NO_PACKAGE, "pip install nvidia-ml-py")) from error
+        raise ReaderError(Absence(Why.NO_PACKAGE, install_extra("gpu"))) from error
     return pynvml
 
 
@@ -49,7 +50,7 @@ class NvmlReader:
     """Reads through NVML, from one thread.
 
     Args:
-        clock_unix_ns: the present.
+        clock_unix_ns: the current time.
         clock: monotonic seconds.
     """
 
@@ -65,16 +66,16 @@ class NvmlReader:
         self._opened_s = 0.0
         self._windows: dict[str, GpmWindow] = {}
         self._peaks: dict[str, float | Absence] = {}
-        self._amiss = False
-        """A GPU was lost at the last look."""
+        self._some_lost = False
+        """Whether a GPU was lost at the last reading."""
 
     def read(self) -> Reading:
-        """Every GPU as it is now.
+        """Return the current values of every GPU.
 
         Raises:
-            ReaderError: the library cannot be had, or knows of no GPU.
+            ReaderError: the library is not usable, or finds no GPU.
         """
-        if self._amiss and self._clock() - self._opened_s >= REOPEN_S:
+        if self._some_lost and self._clock() - self._opened_s >= REOPEN_S:
             self.close()
         nvml = self._open()
         try:
@@ -84,29 +85,29 @@ class NvmlReader:
             raise ReaderError(absence_of(nvml, error)) from error
         if not count:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "NVML knows of none"))
+            raise ReaderError(Absence(Why.NO_GPU, "NVML finds none"))
         at_unix_ns = self._clock_unix_ns()
-        gpus: list[Told] = []
+        gpus: list[GpuReading] = []
         failures: list[Failure] = []
         for index in range(count):
             try:
                 gpus += self._card(nvml, index, at_unix_ns, failures)
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index}", error.absence))
-        self._amiss = any(each.absence.why in _MAY_COME_BACK for each in failures)
+        self._some_lost = any(each.absence.why in _MAY_COME_BACK for each in failures)
         self._forget(nvml, {each.gpu for each in gpus})
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Give everything back; `read` opens it again."""
+        """Close the library; `read` opens it again."""
         nvml, self._nvml = self._nvml, None
         for window in self._windows.values():
             window.free()
         self._windows.clear()
         self._peaks.clear()
-        self._amiss = False
+        self._some_lost = False
         if nvml is not None:
-            with contextlib.suppress(nvml.NVMLError):  # it may not be open any more
+            with contextlib.suppress(nvml.NVMLError):  # it may be shut down already
                 nvml.nvmlShutdown()
 
     def _open(self) -> Any:
@@ -122,25 +123,25 @@ class NvmlReader:
 
     def _card(
         self, nvml: Any, index: int, at_unix_ns: int, failures: list[Failure]
-    ) -> Iterator[Told]:
+    ) -> Iterator[GpuReading]:
         device = _needed(asked(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index)))
         gpu = str(_needed(asked(nvml, lambda: nvml.nvmlDeviceGetUUID(device))))
         into = Measurements()
-        tell_card(nvml, device, into)
-        tell_clocks(nvml, device, into)
+        read_card(nvml, device, into)
+        read_clocks(nvml, device, into)
         mode = asked(nvml, lambda: nvml.nvmlDeviceGetMigMode(device))
         sliced = not isinstance(mode, Absence) and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
-        told: list[Told] = []
+        slices: list[GpuReading] = []
         processes: frozenset[int] | None = None
         if sliced:
-            into.miss_the_rest(Absence(Why.SLICED, "its slices tell"))
-            told += self._slices(nvml, index, device, at_unix_ns, failures)
+            into.set_rest_absent(Absence(Why.SLICED, "reported for its slices"))
+            slices += self._slices(nvml, index, device, at_unix_ns, failures)
         else:
-            tell_memory(nvml, device, into)
+            read_memory(nvml, device, into)
             self._window(nvml, gpu, device, None).measure(into)
-            self._tell_bandwidth(nvml, gpu, device, into)
+            self._set_bandwidth(nvml, gpu, device, into)
             processes = processes_of(nvml, device)
-        card = Told(
+        card = GpuReading(
             gpu=gpu,
             index=index,
             at_unix_ns=at_unix_ns,
@@ -150,11 +151,11 @@ class NvmlReader:
             absent=into.absent,
             processes=processes,
         )
-        return iter((card, *told))
+        return iter((card, *slices))
 
     def _slices(
         self, nvml: Any, index: int, device: Any, at_unix_ns: int, failures: list[Failure]
-    ) -> Iterator[Told]:
+    ) -> Iterator[GpuReading]:
         most = asked(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))
         for place in range(0 if isinstance(most, Absence) else most):
             part = asked(
@@ -162,7 +163,7 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if part.why is not Why.NO_DATA:  # places need not be taken
+                if part.why is not Why.NO_DATA:  # not every place has a slice
                     failures.append(Failure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:
@@ -170,19 +171,19 @@ class NvmlReader:
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index} MIG slice {place}", error.absence))
 
-    def _slice(self, nvml: Any, device: Any, part: Any, at_unix_ns: int) -> Told:
+    def _slice(self, nvml: Any, device: Any, part: Any, at_unix_ns: int) -> GpuReading:
         gpu = str(_needed(asked(nvml, lambda: nvml.nvmlDeviceGetUUID(part))))
         instance = _needed(asked(nvml, lambda: nvml.nvmlDeviceGetGpuInstanceId(part)))
         into = Measurements()
-        tell_memory(nvml, part, into)
-        tell_clocks(nvml, device, into)
+        read_memory(nvml, part, into)
+        read_clocks(nvml, device, into)
         self._window(nvml, gpu, device, int(instance)).measure(into)
-        of_card = Absence(Why.SLICED, "known of the whole card alone")
-        into.miss("power_w", of_card)
-        into.miss("energy_j_total", of_card)
-        into.miss("dram_bandwidth_bytes_per_s", of_card)
-        into.miss_the_rest(Absence(Why.NOT_TOLD))
-        return Told(
+        of_card = Absence(Why.SLICED, "reported for the whole card only")
+        into.set_absent("power_w", of_card)
+        into.set_absent("energy_j_total", of_card)
+        into.set_absent("dram_bandwidth_bytes_per_s", of_card)
+        into.set_rest_absent(Absence(Why.NOT_TOLD))
+        return GpuReading(
             gpu=gpu,
             at_unix_ns=at_unix_ns,
             source=GpuSource.NVML,
@@ -197,20 +198,20 @@ class NvmlReader:
             self._windows[gpu] = GpmWindow(nvml, device, instance, self._clock)
         return self._windows[gpu]
 
-    def _tell_bandwidth(self, nvml: Any, gpu: str, device: Any, into: Measurements) -> None:
-        """Bytes a second: the measured share of what the card's memory can move at most."""
+    def _set_bandwidth(self, nvml: Any, gpu: str, device: Any, into: Measurements) -> None:
+        """Set bytes per second: the measured share of the memory's peak bandwidth."""
         name = "dram_bandwidth_bytes_per_s"
         ratio = into.values.get("dram_bandwidth_ratio")
         if ratio is None:
-            into.miss(name, into.absent["dram_bandwidth_ratio"])
+            into.set_absent(name, into.absent["dram_bandwidth_ratio"])
             return
         if gpu not in self._peaks:
             self._peaks[gpu] = peak_bytes_per_s(nvml, device)
         peak = self._peaks[gpu]
         if isinstance(peak, Absence):
-            into.miss(name, peak)
+            into.set_absent(name, peak)
         else:
-            into.tell(name, ratio * peak)
+            into.set(name, ratio * peak)
 
     def _forget(self, nvml: Any, here: set[str]) -> None:
         for gpu in self._windows.keys() - here:

@@ -1,8 +1,8 @@
-"""What NVML says of one NVIDIA GPU at this moment, beside its performance counters.
+"""NVML's current values of one NVIDIA GPU, without its performance counters.
 
-NVML's `utilization.memory` is not read: it is the share of time in which memory was touched,
-and everybody takes it for bandwidth. Power, energy and clocks belong to a card; memory and
-processes, with MIG, to its slices.
+NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, and
+is often mistaken for bandwidth. Power, energy and clocks belong to a card; with MIG, memory and
+processes belong to its slices.
 Source: NVML API reference, "Device Queries".
 """
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of
-from collector.gpus.reading import GONE, Absence, Measurements, ReaderError, Why
-from collector.gpus.throttling import reasons_of
+from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""HBM and GDDR move two bits a line and clock, as NVML counts clocks: 2 × 2,619 MHz × 5,120
-bits is the 3.35 TB/s that NVIDIA names of an H100 (SXM); A100, H200, L4, L40S likewise."""
+"""HBM and GDDR transfer two bits per line and clock, as NVML counts clocks: 2 × 2,619 MHz × 5,120
+bits is the 3.35 TB/s that NVIDIA states for an H100 (SXM); also for A100, H200, L4 and L40S."""
 
 
 class _Query(NamedTuple):
@@ -54,33 +54,33 @@ OF_MEMORY: Final = (
 )
 
 
-def tell_card(nvml: Any, device: Any, into: Measurements) -> None:
-    """Power and energy.
+def read_card(nvml: Any, device: Any, into: Measurements) -> None:
+    """Read power and energy.
 
     Raises:
-        ReaderError: the GPU is gone; the others here likewise.
+        ReaderError: the GPU is gone. The other functions here raise it, too.
     """
-    _tell(nvml, device, OF_CARD, into)
+    _read(nvml, device, OF_CARD, into)
 
 
-def tell_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Clocks, and what holds them back: of a card, and so of each slice of it."""
-    _tell(nvml, device, OF_CLOCKS, into)
+def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
+    """Read clocks and throttle reasons of a card, which are also those of each slice."""
+    _read(nvml, device, OF_CLOCKS, into)
 
 
-def tell_memory(nvml: Any, device: Any, into: Measurements) -> None:
-    """Memory in use and in all, of a card or a slice."""
+def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
+    """Read used and total memory of a card or a slice."""
     memory = asked(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device))
     for query in OF_MEMORY:
         if isinstance(memory, Absence):
-            into.miss(query.field, memory)
+            into.set_absent(query.field, memory)
         else:
-            into.tell(query.field, query.read(nvml, memory))
+            into.set(query.field, query.read(nvml, memory))
 
 
 def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
-    """The most that memory can move: by its width and highest clock, where NVML knows both."""
-    told: list[float] = []
+    """Return the memory's peak bandwidth, from its bus width and highest clock."""
+    found: list[float] = []
     for each in (
         asked(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),
         asked(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)),
@@ -88,20 +88,20 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
         if isinstance(each, Absence):
             return each
         if not each:
-            return Absence(Why.NOT_SUPPORTED, "the width or clock of its memory is not known")
-        told.append(float(each))
-    bits, megahertz = told
+            return Absence(Why.NOT_SUPPORTED, "NVML reports no width or clock of its memory")
+        found.append(float(each))
+    bits, megahertz = found
     return bits / 8 * megahertz * _MHZ * _TRANSFERS_A_CLOCK
 
 
 def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
-    """Ids of the processes that compute on it; None where nobody can say."""
+    """Return the ids of the processes that compute on it; None if unknown."""
     found = asked(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
     return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
 
 
 def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
-    """An answer, or why there is none.
+    """Return an answer of the library, or the reason for its absence.
 
     Raises:
         ReaderError: the GPU is gone.
@@ -115,10 +115,10 @@ def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
         return absence
 
 
-def _tell(nvml: Any, device: Any, queries: tuple[_Query, ...], into: Measurements) -> None:
+def _read(nvml: Any, device: Any, queries: tuple[_Query, ...], into: Measurements) -> None:
     for query in queries:
         value = asked(nvml, lambda query=query: query.read(nvml, device))  # type: ignore[misc]
         if isinstance(value, Absence):
-            into.miss(query.field, value)
+            into.set_absent(query.field, value)
         else:
-            into.tell(query.field, value)
+            into.set(query.field, value)

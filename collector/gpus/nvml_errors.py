@@ -1,4 +1,4 @@
-"""What NVML's error codes mean for who asked: each of them, and those yet to come.
+"""The meaning of NVML's error codes, including codes of future versions.
 
 Source: NVML API reference, `nvmlReturn_t`.
 """
@@ -6,7 +6,7 @@ Source: NVML API reference, `nvmlReturn_t`.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from collector.gpus.reading import Absence, Why
+from collector.gpus.reader import Absence, Why
 
 CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_UNINITIALIZED": Why.FAILED,
@@ -41,15 +41,15 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""By the name that the Python package has for a code: an older one has fewer."""
+"""By the code's name in the Python package; older packages have fewer names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """What a code says.
+    """Return the absence for an error code.
 
     Args:
         pynvml: the package.
-        code: what a function of the library returned.
+        code: the return value of a function of the library.
     """
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
@@ -58,7 +58,7 @@ def meaning(pynvml: Any, code: int) -> Absence:
 
 
 def absence_of(pynvml: Any, error: Exception) -> Absence:
-    """What an exception of the package says."""
+    """Return the absence for an exception of the package."""
     if isinstance(error, pynvml.NVMLLibraryMismatchError):
         return Absence(Why.VERSION_MISMATCH, "the package is newer than the driver's library")
     return meaning(pynvml, int(getattr(error, "value", -1)))

@@ -1,10 +1,10 @@
-"""Whose a GPU is, and who else is at work on it.
+"""Determines which replica a GPU serves, and which other processes use it.
 
-In this order: what the user says; the labels of a dcgm-exporter; the processes that compute on
-it, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. Where no engine is
-heard of, as by an agent, the host and port of the server that those processes work for, which is
-a replica's name unless somebody gave it another. A GPU of nobody is told of under its machine's
-name, so that an idle one stays in sight.
+In this order: the user's configuration; the labels of a dcgm-exporter; the processes that compute
+on the GPU, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. If no engines
+report here, as in an agent: the host and port of the server that those processes work for, which
+is the replica's default name. A GPU without a replica is reported under its machine's name, so that
+idle GPUs stay visible.
 """
 
 import logging
@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from collector.gpus.claims import ALL, Claims, names_of
-from collector.gpus.kinship import Known, by_process, host_of, replica_of, server_of
+from collector.gpus.configured_owners import ALL, ConfiguredOwners, names_of
+from collector.gpus.cuda_visible_devices import visible
+from collector.gpus.process_replica import EngineProcess, by_process, host_of, replica_of, server_of
 from collector.gpus.processes import Processes
-from collector.gpus.reading import Told
-from collector.gpus.visible import visible
+from collector.gpus.reader import GpuReading
 from collector.normalise.values import MAX_TEXT_CHARS
 from collector.sink import Listener
 from telemetry.engines import EngineSample
@@ -27,60 +27,60 @@ from telemetry.requests import RequestTimeline, Source
 
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""An engine that lives tells every second; after this its process id may be another's."""
+"""A running engine reports every second. After this time another process may have its id."""
 
 _log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
-    """Finds out whose GPUs are; itself a listener, to hear which processes engines name.
+    """Assigns GPUs to replicas. As a listener it learns the process ids of engines.
 
     Args:
         host: this machine's name.
         processes: of this machine.
-        claims: what the user says.
-        clock_unix_ns: the present.
-        hears: whether engines will be heard of here.
+        configured: the user's configuration.
+        clock_unix_ns: the current time.
+        receives_engines: whether engines report here.
     """
 
     def __init__(
         self,
         host: str,
         processes: Processes,
-        claims: Claims,
+        configured: ConfiguredOwners,
         clock_unix_ns: Callable[[], int] = time.time_ns,
         *,
-        hears: bool = True,
+        receives_engines: bool = True,
     ) -> None:
-        self._hears = hears
+        self._receives_engines = receives_engines
         self._host = host
         self._processes = processes
-        self._claims = claims
+        self._configured = configured
         self._clock_unix_ns = clock_unix_ns
-        self._heard: dict[tuple[str, int], tuple[Known, int]] = {}
+        self._engines: dict[tuple[str, int], tuple[EngineProcess, int]] = {}
         self._lock = threading.Lock()
         self._left_out = 0
-        self._unseen = set(claims.by_gpu) - {ALL}
+        self._unseen = set(configured.by_gpu) - {ALL}
 
     @property
     def unseen(self) -> list[str]:
-        """GPUs that the user spoke of and nobody told of yet."""
+        """Configured GPUs that no reader has reported yet."""
         return sorted(self._unseen)
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Note the processes of engines. A scrape knows of none, a simulation has none."""
+        """Record the processes of engines. Scrapes and simulations have none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Once a message: senders may make up names, and each look takes as long as there are.
-            if len(self._heard) >= MOST_KNOWN:
+            # Once per message: senders may invent names, and each call takes time in proportion.
+            if len(self._engines) >= MOST_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
                 if each.simulated or each.source is Source.SCRAPE or each.process <= 0:
                     continue
                 key = each.replica, each.process
-                if key not in self._heard and len(self._heard) >= MOST_KNOWN:
+                if key not in self._engines and len(self._engines) >= MOST_KNOWN:
                     if not self._left_out:
                         _log.warning(
                             "gpus: more than %d processes of engines: GPUs of the rest are not"
@@ -89,68 +89,74 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # With gauges alone its start is the sample's own instant, and says nothing.
+                # In a sample of gauges alone the start is the sample's own time.
                 counts = each.started_unix_ns != each.at_unix_ns
-                known = Known(*key, each.started_unix_ns if counts else None)
-                self._heard[key] = known, now_unix_ns
+                engine = EngineProcess(*key, each.started_unix_ns if counts else None)
+                self._engines[key] = engine, now_unix_ns
 
-    def own(self, gpus: Sequence[Told]) -> list[GpuSample]:
-        """The samples of GPUs, each with its replica.
+    def assign(self, gpus: Sequence[GpuReading]) -> list[GpuSample]:
+        """Return samples of GPUs with their replicas.
 
         Args:
             gpus: of one reading. May be called from any thread.
         """
         with self._lock:
             self._forget(self._clock_unix_ns())
-            known = [each for each, _ in self._heard.values()]
-        told_of = {each.replica for each in known}
-        of_process = self._replicas_of(gpus, known)
-        if not self._hears:
-            told_of |= {each for each in of_process.values() if each is not None}
+            engines = [each for each, _ in self._engines.values()]
+        replicas = {each.replica for each in engines}
+        of_process = self._replicas_of(gpus, engines)
+        if not self._receives_engines:
+            replicas |= {each for each in of_process.values() if each is not None}
         counted = {gpu.gpu: _counted(gpu, of_process) for gpu in gpus}
         owners = {
-            gpu.gpu: self._claims.said(gpu)
-            or _known_as(self._claims.labelled(gpu), told_of)
+            gpu.gpu: self._configured.assigned(gpu)
+            or _full_name(self._configured.from_labels(gpu), replicas)
             or _busiest(counted[gpu.gpu])
             for gpu in gpus
         }
-        if known and None in owners.values():
-            seen = self._by_variable(gpus, known)
+        if engines and None in owners.values():
+            seen = self._by_variable(gpus, engines)
             owners = {gpu: owner or seen.get(gpu) for gpu, owner in owners.items()}
         samples = []
         for gpu in gpus:
             self._unseen.difference_update(names_of(gpu))
             owner = owners[gpu.gpu]
             foreign = None
-            if gpu.processes is not None and (owner is None or owner in told_of):
+            if gpu.processes is not None and (owner is None or owner in replicas):
                 foreign = len(gpu.processes) - counted[gpu.gpu][owner or ""]
             replica = owner or gpu.labels.get("Hostname") or self._host
             samples.append(_sample(gpu, replica, foreign))
         return samples
 
-    def _replicas_of(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[int, str | None]:
+    def _replicas_of(
+        self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
+    ) -> dict[int, str | None]:
         pids = {pid for gpu in gpus for pid in gpu.processes or ()}
-        told, world = by_process(known), self._processes
-        if not self._hears:
+        by_pid, machine = by_process(engines), self._processes
+        if not self._receives_engines:
             return {
-                pid: server_of(world.ancestry(pid), self._host, world.hostname, world.port)
+                pid: server_of(machine.ancestry(pid), self._host, machine.hostname, machine.port)
                 for pid in pids
             }
         return {
-            pid: replica_of(world.ancestry(pid), told, self._host, world.hostname, world.children)
+            pid: replica_of(
+                machine.ancestry(pid), by_pid, self._host, machine.hostname, machine.children
+            )
             for pid in pids
         }
 
-    def _by_variable(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[str, str]:
-        """Replica by GPU, as the replicas' processes see them. A container numbers its own."""
+    def _by_variable(
+        self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
+    ) -> dict[str, str]:
+        """Return replicas by GPU, from CUDA_VISIBLE_DEVICES. Containers have other numbers."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
-        for each in known if local else ():
+        for each in engines if local else ():
             process = next(self._processes.ancestry(each.process), None)
             if process is None or process.contained:
                 continue
-            told = {each.process: [each]}
-            if replica_of([process], told, self._host, self._processes.hostname) is None:
+            by_pid = {each.process: [each]}
+            if replica_of([process], by_pid, self._host, self._processes.hostname) is None:
                 continue
             variable = self._processes.visible_devices(process.pid)
             for gpu in visible(variable, local) if variable else ():
@@ -159,30 +165,30 @@ class Owners(Listener):
 
     def _forget(self, now_unix_ns: int) -> None:
         horizon = now_unix_ns - SILENT_NS
-        self._heard = {key: told for key, told in self._heard.items() if told[1] > horizon}
+        self._engines = {key: each for key, each in self._engines.items() if each[1] > horizon}
 
 
-def _counted(gpu: Told, of_process: Mapping[int, str | None]) -> Counter[str]:
-    """How many of a GPU's processes are each replica's."""
+def _counted(gpu: GpuReading, of_process: Mapping[int, str | None]) -> Counter[str]:
+    """Return the number of each replica's processes on a GPU."""
     replicas = (of_process[pid] for pid in gpu.processes or ())
     return Counter(replica for replica in replicas if replica is not None)
 
 
 def _busiest(counted: Counter[str]) -> str | None:
-    """Of several the one with most processes; the others are its neighbours."""
+    """Return the replica with the most processes; the others are its neighbours."""
     return max(counted, key=lambda replica: (counted[replica], replica), default=None)
 
 
-def _known_as(name: str | None, replicas: set[str]) -> str | None:
-    """A name that labels made, as the replica itself has it: a server in a pod that nobody
-    named is `pod:port`."""
+def _full_name(name: str | None, replicas: set[str]) -> str | None:
+    """Return the replica for a name from labels. A server in a pod has the default name `pod:port`,
+    of which labels contain only the pod."""
     if name is None or name in replicas:
         return name
     there = [each for each in replicas if host_of(each) == name]
     return there[0] if len(there) == 1 else name
 
 
-def _sample(gpu: Told, replica: str, foreign_processes: int | None) -> GpuSample:
+def _sample(gpu: GpuReading, replica: str, foreign_processes: int | None) -> GpuSample:
     name = gpu.model_name
     return GpuSample(
         replica=replica[:MAX_TEXT_CHARS],

@@ -1,8 +1,7 @@
-"""The processes of this machine, as /proc tells of them: parents, namespaces, starts.
+"""The processes of this machine, from /proc: parents, namespaces, start times.
 
-Of a process' environment one variable is read, CUDA_VISIBLE_DEVICES, and nothing else of it is
-kept: the rest may hold secrets, as may a command line, which is not read at all. Whatever cannot
-be read is unknown.
+Of a process' environment only CUDA_VISIBLE_DEVICES is kept, because other variables may contain
+secrets. Command lines, which may as well, are not read. Whatever cannot be read is unknown.
 Source: proc(5).
 """
 
@@ -15,22 +14,22 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Their parent's number, on every machine and in no container."""
+"""Process id of their parent, on every machine and in no container."""
 _LISTENING: Final = "0A"
-"""TCP_LISTEN, as the kernel's tables of sockets write it."""
+"""TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
-"""Generations; a chain that is longer has changed while it was read."""
+"""Generations. A longer chain changed while it was read."""
 
 
 class Process(NamedTuple):
     """One process.
 
     Attributes:
-        pid: as we number it.
-        own_pid: as it numbers itself; another than `pid` in a container.
-        contained: whether it lives in a namespace of process ids below ours.
-        started_unix_s: when it began; None where nobody can say.
-        program: the file that it runs; None where that is not ours to see.
+        pid: in our namespace.
+        own_pid: in its own namespace; differs from `pid` in a container.
+        contained: whether it is in a process namespace below ours.
+        started_unix_s: when it started; None if unknown.
+        program: the file that it runs; None without permission.
     """
 
     pid: int
@@ -44,8 +43,8 @@ class Processes:
     """Reads processes.
 
     Args:
-        root: where /proc is.
-        ticks_per_s: of the clock that /proc counts starts in.
+        root: the path of /proc.
+        ticks_per_s: of the clock that /proc uses for start times.
     """
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
@@ -54,8 +53,8 @@ class Processes:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[Process]:
-        """A process, its parent, and so on to the first; of a machine without that one, which is
-        everybody's. Where we are in a container ourselves, the first may be a server."""
+        """Yield a process, its parent, and so on. A machine's process 1, the ancestor of all, is
+        left out. In a container process 1 may be a server."""
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
                 return
@@ -69,7 +68,7 @@ class Processes:
                 return
 
     def children(self, pid: int) -> list[Process]:
-        """The processes that a process started itself, and that are still there."""
+        """Return the running processes that a process started itself."""
         try:
             text = (self._root / str(pid) / "task" / str(pid) / "children").read_text("utf-8")
         except (OSError, ValueError):
@@ -81,7 +80,7 @@ class Processes:
         ]
 
     def visible_devices(self, pid: int) -> str | None:
-        """CUDA_VISIBLE_DEVICES of a process; None where it is not set, or not ours to see."""
+        """Return CUDA_VISIBLE_DEVICES of a process; None if unset, or without permission."""
         try:
             environment = (self._root / str(pid) / "environ").read_bytes()
         except OSError:
@@ -93,8 +92,8 @@ class Processes:
         return None
 
     def port(self, pid: int) -> int | None:
-        """The one TCP port that a process listens on; None where there are several, or none, or
-        its sockets are not ours to see."""
+        """Return the only TCP port that a process listens on; None for several or none, or
+        without permission."""
         try:
             mine = self._sockets(pid)
             lines = [
@@ -113,7 +112,7 @@ class Processes:
         return ports.pop() if len(ports) == 1 else None
 
     def hostname(self, pid: int) -> str | None:
-        """What the container of a process is called; None where that cannot be seen."""
+        """Return the name of a process' container; None if it cannot be read."""
         try:
             text = (self._root / str(pid) / "root" / "etc" / "hostname").read_text("utf-8")
         except (OSError, ValueError):
@@ -123,7 +122,7 @@ class Processes:
     def _sockets(self, pid: int) -> set[str]:
         found = set()
         for each in (self._root / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):  # it was closed meanwhile
+            with contextlib.suppress(OSError):  # the file was closed meanwhile
                 kind, _, number = str(each.readlink()).partition(":")
                 if kind == "socket":
                     found.add(number.strip("[]"))
@@ -136,7 +135,7 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # Of the namespaces from ours down to its own; kernels before 4.1 do not say.
+        # One number per namespace, from ours to its own; kernels before 4.1 lack it.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
@@ -157,7 +156,7 @@ class Processes:
             if self._booted_s is None:
                 self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
             stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
-            # The name, in parentheses, may hold anything; the 22nd field is the 20th after it.
+            # The name in parentheses may contain anything; the 22nd field is the 20th after it.
             ticks = int(stat.rpartition(")")[2].split()[19])
         except (OSError, ValueError, IndexError, StopIteration):
             return None

@@ -1,7 +1,7 @@
-"""Asks each reader of GPUs again and again, and hands on what it told, each GPU with its replica.
+"""Reads GPUs periodically and passes on their samples, each with its replica.
 
-A task a reader: one that is slow delays itself. Where there is no GPU it is quiet, and looks
-again every minute.
+One task per reader, so a slow reader delays only itself. If there is no GPU, nothing is logged, and
+the next attempt is a minute later.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from collector.gpus.owners import Owners
-from collector.gpus.preference import Preference
-from collector.gpus.reading import ABSENT_HERE, Absence, Reader, ReaderError, Told, Why
+from collector.gpus.reader import ABSENT_HERE, Absence, GpuReading, Reader, ReaderError, Why
+from collector.gpus.source_preference import SourcePreference
 from telemetry.gpus import GpuSample
 from telemetry.tasks import Task
 
@@ -24,7 +24,7 @@ LOOK_AGAIN_S: Final = 60.0
 
 
 class GpuReader(NamedTuple):
-    """A reader, what it is called, and how often it is asked."""
+    """A reader, its name, and its interval."""
 
     name: str
     reader: Reader
@@ -33,31 +33,31 @@ class GpuReader(NamedTuple):
 
 @dataclass(slots=True)
 class ReaderState:
-    """How it stands with one reader."""
+    """The state of one reader."""
 
     name: str
     up: bool | None = None
-    """None before the first look, and where there is no GPU of its make."""
-    gpus: tuple[Told, ...] = ()
-    """What it told last."""
+    """None before the first reading, and if there is no GPU of its make."""
+    gpus: tuple[GpuReading, ...] = ()
+    """The GPUs of its last reading."""
     absence: Absence | None = None
-    """Why it told nothing, if so."""
+    """Why its last reading failed, if it did."""
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """By `Why`: looks that told nothing, and GPUs that did not at a look."""
+    """By `Why`: failed readings, and GPUs that failed in a reading."""
     lost: dict[str, Absence] = field(default_factory=dict)
-    """GPUs or addresses that told nothing at the last look."""
+    """GPUs or addresses that failed in the last reading."""
 
 
 class GpuSampler:
     """Samples until it is stopped.
 
     Args:
-        readers: whom to ask.
-        owners: whose a GPU is.
-        keep: takes samples; what it raises is counted, and the next come soon.
-        clock_unix_ns: the present.
+        readers: the readers.
+        owners: assigns GPUs to replicas.
+        keep: stores samples; an exception is counted, and the next samples come soon.
+        clock_unix_ns: the current time.
         pause: waits for some seconds.
     """
 
@@ -75,22 +75,22 @@ class GpuSampler:
         self._keep = keep
         self._clock_unix_ns = clock_unix_ns
         self._pause = pause
-        self._preference = Preference()
+        self._preference = SourcePreference()
         self.task = Task("gpu sampler")
         self._states = {each.name: ReaderState(each.name) for each in readers}
 
     def report(self) -> list[ReaderState]:
-        """How each reader stands."""
+        """Return the state of each reader."""
         return list(self._states.values())
 
     async def run(self) -> None:
-        """Ask, until cancelled."""
+        """Read until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for each in self._readers:
                 tasks.create_task(self._ask_for_ever(each))
             await self._pause(LOOK_AGAIN_S)
             for gpu in self._owners.unseen:
-                _log.warning("gpus: --gpu-replica %s: there is no such GPU here so far", gpu)
+                _log.warning("gpus: --gpu-replica %s: no such GPU has been found here", gpu)
 
     async def _ask_for_ever(self, reader: GpuReader) -> None:
         loop = asyncio.get_running_loop()
@@ -98,11 +98,11 @@ class GpuSampler:
         while True:
             try:
                 await self.ask(reader)
-            except Exception as error:  # a defect: this reader is asked again, as the others are
+            except Exception as error:  # a defect: this reader is tried again, others continue
                 self.task.failed(error)
-                _log.exception("gpus: %s: a look failed", reader.name)
+                _log.exception("gpus: %s: a reading failed", reader.name)
                 absent = Absence(Why.FAILED, type(error).__name__)
-                self._tell_nothing(self._states[reader.name], absent)
+                self._failed(self._states[reader.name], absent)
             else:
                 self.task.succeeded(self._clock_unix_ns() / 1e9)
             absence = self._states[reader.name].absence
@@ -111,16 +111,16 @@ class GpuSampler:
             await self._pause(due_s - loop.time())
 
     async def ask(self, reader: GpuReader) -> None:
-        """Ask one reader once, and hand on what it told; what is amiss is counted."""
+        """Read once with one reader and pass on the samples; count a failure."""
         state = self._states[reader.name]
         begun = time.monotonic()
         try:
             reading = await reader.reader.read()
         except ReaderError as error:
-            self._tell_nothing(state, error.absence)
+            self._failed(state, error.absence)
             return
-        except Exception as error:  # a defect, or a library's: the others go on
-            self._tell_nothing(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # a defect here or in a library: other readers continue
+            self._failed(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
             return
         now_lost = {each.what: each.absence for each in reading.failures}
         for what, absence in now_lost.items():
@@ -132,17 +132,17 @@ class GpuSampler:
         state.lost = now_lost
         kept = [each for each in reading.gpus if self._preference.keeps(each)]
         try:
-            samples = await asyncio.to_thread(self._owners.own, kept)
+            samples = await asyncio.to_thread(self._owners.assign, kept)
             if samples:
                 await self._keep(samples)
-        except Exception as error:  # the store's, of whatever kind: the next come soon
-            self._tell_nothing(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # any failure of the store: the next samples come soon
+            self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus
         state.duration_s = time.monotonic() - begun
         state.last_success_unix_ns = self._clock_unix_ns()
 
-    def _tell_nothing(self, state: ReaderState, absence: Absence) -> None:
+    def _failed(self, state: ReaderState, absence: Absence) -> None:
         state.gpus = ()
         if absence.why in ABSENT_HERE and state.up is None:
             if state.absence != absence:

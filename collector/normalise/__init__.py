@@ -1,1 +1,1 @@
-"""From OTLP to the nouns of `telemetry/`: total functions, which refuse and never raise."""
+"""Converts OTLP to the types of `telemetry/`: functions that refuse items and never raise."""

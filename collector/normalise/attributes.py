@@ -1,9 +1,8 @@
-"""Attributes straight from bytes to a row's fields, each distinct one understood only once.
+"""Reads attributes from bytes into a row's fields, and caches what their bytes mean.
 
-Most attributes of a span are, byte for byte, those of the span before: labels, small counts.
-What the bytes mean depends on the bytes alone, so it is remembered. Of a double only the last
-eight bytes are new, so what stands before them is remembered. All that is not known yet goes
-through protobuf and `values.Reader`, which are the only ones to decide.
+Most attributes of a span repeat byte for byte: labels, small counts. What bytes mean depends on
+nothing else, so it is cached. A double differs in its last eight bytes only, so the bytes before
+it are cached. All other bytes are decoded by protobuf and checked by `values.Reader`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,27 +11,27 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from collector.normalise.envelope import decoded
+from collector.drop_reasons import Refusal
+from collector.normalise.otlp_envelope import decoded
 from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, ratio, seconds
-from collector.reasons import Refusal
 
-_MOST_KNOWN: Final = 16_384
-_LONGEST_KNOWN: Final = 384
-"""What is remembered stays within a few MB whatever is sent."""
+_MAX_CACHED: Final = 16_384
+_MAX_CACHED_BYTES: Final = 384
+"""The cache takes a few MB at most, whatever is sent."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""How an attribute is read: one of `Reader`'s methods, or what raises RefusalError as they do."""
+"""Reads an attribute: a method of `Reader`, or a function that raises RefusalError like them."""
 
 
 REFUSED: Final = object()
-"""In place of a value: something was said of this field, and it was wrong."""
+"""Replaces a value that was given and is invalid."""
 
 
-class _Known(NamedTuple):
-    """What an attribute's bytes say: a value for a field, or `REFUSED` and why."""
+class _Cached(NamedTuple):
+    """The meaning of an attribute's bytes: a value for a field, or `REFUSED` and the reason."""
 
     place: int
     value: Any
@@ -41,7 +40,7 @@ class _Known(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """What the bytes before a double say: whose value it is, and what it may be."""
+    """The meaning of the bytes before a double: its field, and the allowed values."""
 
     place: int
     most: float
@@ -55,12 +54,12 @@ _NUMBERS: Final[Mapping[Read, tuple[float, Callable[[float], float]]]] = {
 
 
 class AttributeTable:
-    """Which attribute fills which field of a row.
+    """Maps attributes to the fields of a row.
 
     Args:
         fields: the row's fields, in order.
-        table: by the attribute's name, its field and how it is read.
-        unique: attributes whose values hardly ever come twice.
+        table: attribute name → its field, and how it is read.
+        unique: attributes whose values seldom repeat, and are not cached.
     """
 
     def __init__(
@@ -71,23 +70,23 @@ class AttributeTable:
     ) -> None:
         self._table = {name: (fields.index(field), read) for name, (field, read) in table.items()}
         self._unique = frozenset(unique)
-        self._known: dict[bytes, _Known] = {}
+        self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}
-        # One place more than there are fields, for what is of no interest.
+        # One value more than there are fields, for attributes without a field.
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
         """Read the attributes of one item; of a repeated key the last counts.
 
         Returns:
-            The values by field, None where nothing was said, with one place more at the end;
-            the first reason to refuse the item; how many texts were cut.
+            The values by field, None for absent ones, and one more value at the end; the first
+            reason to refuse the item, or None; the number of truncated texts.
 
         Raises:
-            MalformedError: bytes that are no attribute.
+            MalformedError: the bytes are not an attribute.
         """
         values = self._blank.copy()
-        known, numbers = self._known, self._numbers
+        cached, numbers = self._cached, self._numbers
         refusal: Refusal | None = None
         truncated_texts = 0
         for raw in attributes:
@@ -101,43 +100,43 @@ class AttributeTable:
                     values[place] = REFUSED
                     refusal = refusal or _reason(check, value)
                 continue
-            told = known.get(raw) or self._learn(raw)
-            values[told[0]] = told[1]
-            if told[2] is not None or told[3]:
-                refusal = refusal or told[2]
-                truncated_texts += told[3]
+            each = cached.get(raw) or self._decode(raw)
+            values[each[0]] = each[1]
+            if each[2] is not None or each[3]:
+                refusal = refusal or each[2]
+                truncated_texts += each[3]
         return values, refusal, truncated_texts
 
-    def _learn(self, raw: bytes) -> _Known:
+    def _decode(self, raw: bytes) -> _Cached:
         pair = decoded(KeyValue, raw)
         place, read = self._table.get(pair.key, (-1, None))
-        told = _Known(place, None, None, 0) if read is None else _told(place, read, pair)
-        if len(raw) > _LONGEST_KNOWN or pair.key in self._unique:
-            return told
+        entry = _Cached(place, None, None, 0) if read is None else _read(place, read, pair)
+        if len(raw) > _MAX_CACHED_BYTES or pair.key in self._unique:
+            return entry
         if (
             read is not None
             and read in _NUMBERS
             and raw[:-_DOUBLE_BYTES] == _before_a_double(pair.key)
         ):
             self._numbers[raw[:-_DOUBLE_BYTES]] = _Number(place, *_NUMBERS[read])
-            return told
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[raw] = told
-        return told
+            return entry
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[raw] = entry
+        return entry
 
 
-def _told(place: int, read: Read, pair: KeyValue) -> _Known:
+def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
     reader = Reader({pair.key: pair.value})
     try:
         value = read(reader, pair.key)
     except RefusalError as refusal:
-        return _Known(place, REFUSED, refusal.reason, 0)
-    return _Known(place, value, None, reader.truncated_texts)
+        return _Cached(place, REFUSED, refusal.reason, 0)
+    return _Cached(place, value, None, reader.truncated_texts)
 
 
 def _before_a_double(key: str) -> bytes:
-    """A `KeyValue`'s bytes up to the eight of its double; of a short key, as all of ours are."""
+    """Return a `KeyValue`'s bytes before its double, for a key below 128 bytes, as ours are."""
     name = key.encode()
     return b"\x0a" + bytes([len(name) & 0x7F]) + name + b"\x12\x09\x21"
 

@@ -1,9 +1,9 @@
-"""What one OTLP message held: the rows to keep, and the count of what was not kept and why."""
+"""The content of one OTLP message: the rows to keep, and counts of the other items by reason."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collector.reasons import WHY, Refusal, Skip
+from collector.drop_reasons import WHY, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -13,8 +13,8 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class Batch:
-    """The normalised message. Items are spans, data points or log records, as the protocol
-    counts them: items of the message = `accepted` + skipped + refused."""
+    """A normalised message. Items are spans, data points or log records: the items of the message
+    = `accepted` + skipped + refused."""
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
@@ -26,21 +26,21 @@ class Batch:
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     sample_points: list[int] = field(default_factory=list)
-    """Of each of `samples`, how many data points it was made of."""
+    """For each of `samples`, the number of its data points."""
     gpu_points: list[int] = field(default_factory=list)
-    """The same of `gpus`."""
+    """For each of `gpus`, the number of its data points."""
     why: dict[Refusal, str] = field(default_factory=dict)
-    """More about a refusal than its name, for the sender."""
+    """Explanations of refusals, for the sender."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is no row to keep."""
+        """Whether there are no rows to keep."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
         return not any(rows)
 
     @property
     def complaint(self) -> str:
-        """What to tell the sender of refused items: `2 ends_before_start, 1 negative`."""
+        """The message to the sender about refused items: `2 ends_before_start, 1 negative`."""
         why = {**WHY, **self.why}
         return ", ".join(
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")

@@ -1,49 +1,23 @@
 """OTLP data points → GPU samples.
 
-Pure. Points of one (replica, GPU, instant) make one sample, of whatever order; a refused
-point costs its own value and leaves the others.
+Pure. The points of one (replica, GPU, time) form one sample, in any order. A refused point costs
+its own value only.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
+from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
-from collector.normalise.measures import Field, Quantity, measured, value_of
+from collector.normalise.data_points import Field, measured, targets, value_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
-from collector.reasons import Refusal
-from telemetry.gpus import METRICS, GpuSample, GpuSource, throttle_reasons
+from telemetry.gpus import GpuSample, GpuSource, throttle_reasons
 
-_COUNTS: Final = frozenset(
-    {
-        "memory_used_bytes",
-        "memory_total_bytes",
-        "sm_clock_hz",
-        "sm_clock_max_hz",
-        "memory_clock_hz",
-        "foreign_processes",
-    }
-)
-
-
-def _quantity(field_name: str) -> Quantity:
-    if field_name in _COUNTS:
-        return "count"
-    return "ratio" if field_name.endswith("_ratio") else "number"
-
-
-FIELDS: Final[Mapping[str, Field]] = {
-    **{
-        metric: Field(name, "sum" if name.endswith("_total") else "gauge", _quantity(name))
-        for name, metric in METRICS.items()
-    },
-    names.GPU_THROTTLED: Field("throttle_reasons", "gauge", "count"),
-}
-"""The one table from the wire's metric names to the sample's fields."""
+FIELDS: Final = targets(GpuSample)
 
 
 class _Key(NamedTuple):
@@ -54,7 +28,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample in the making."""
+    """A sample that is being assembled."""
 
     simulated: bool
     source: GpuSource | None = None
@@ -64,13 +38,13 @@ class _Gathered:
 
 
 class GpuPoints:
-    """Gathers one message's points, then makes samples of them."""
+    """Collects the points of one message, and forms samples from them."""
 
     def __init__(self) -> None:
         self._gathered: dict[_Key, _Gathered] = {}
 
     def take(self, batch: Batch, metric: Metric, origin: Origin, now_unix_ns: int) -> None:
-        """The points of a metric of `FIELDS`; what is wrong with one is counted."""
+        """Add the points of a metric in `FIELDS`; count the invalid ones."""
         target = FIELDS[metric.name]
         for point in measured(batch, metric, target):
             try:
@@ -81,7 +55,7 @@ class GpuPoints:
                 batch.accepted += 1
 
     def samples(self) -> list[GpuSample]:
-        """One for each GPU and instant."""
+        """Return one sample for each GPU and time."""
         return [
             GpuSample(
                 **key._asdict(),
@@ -94,7 +68,7 @@ class GpuPoints:
         ]
 
     def points(self) -> list[int]:
-        """How many points each of them was made of."""
+        """Return the number of points of each sample."""
         return [each.points for each in self._gathered.values()]
 
     def _take(
@@ -114,8 +88,8 @@ class GpuPoints:
         at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
         value: Any = value_of(point, target)
         if target.name == "throttle_reasons":
-            told = reader.text(names.GPU_THROTTLE_REASONS) or ""
-            value = throttle_reasons({reason.strip() for reason in told.split(",")} - {""})
+            given = reader.text(names.GPU_THROTTLE_REASONS) or ""
+            value = throttle_reasons({reason.strip() for reason in given.split(",")} - {""})
         model_name = reader.text(names.GPU_MODEL)
         source = _source(reader.text(names.GPU_SOURCE), origin)
 
@@ -128,8 +102,8 @@ class GpuPoints:
         batch.truncated_texts += reader.truncated_texts
 
 
-def _source(told: str | None, origin: Origin) -> GpuSource | None:
-    """Who measured; a sampler that we do not know is None, and its numbers are kept."""
+def _source(given: str | None, origin: Origin) -> GpuSource | None:
+    """Return the source; None for an unknown one, whose values are kept."""
     if origin.simulated:
         return GpuSource.SIMULATOR
-    return next((source for source in GpuSource if source == told), None)
+    return next((source for source in GpuSource if source == given), None)

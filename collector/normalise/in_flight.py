@@ -5,11 +5,11 @@ from typing import Final
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from tailspan_vllm import names
 
-from collector.normalise.identity import span_id_of, trace_id_of
-from collector.normalise.instrumented import TOLERANCE_S
+from collector.drop_reasons import Refusal
+from collector.normalise.plugin_spans import TOLERANCE_S
 from collector.normalise.resources import Origin
+from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import Reader, RefusalError, instant, seconds
-from collector.reasons import Refusal
 from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.requests import Source
 
@@ -22,7 +22,7 @@ def in_flight_of(
     """Read the report of a request in flight.
 
     Raises:
-        RefusalError: it contradicts itself, or lacks what identifies the request.
+        RefusalError: its values contradict each other, or its ids are missing.
     """
     if origin.replica is None:
         raise RefusalError(Refusal.MISSING_REPLICA)

@@ -1,4 +1,4 @@
-"""Who reports: the labels that an OTLP resource gives to everything under it."""
+"""The labels that an OTLP resource gives to everything under it."""
 
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from tailspan_vllm import names
 
-from collector.normalise.envelope import decoded
+from collector.normalise.otlp_envelope import decoded
 from collector.normalise.values import Reader, attributes_of
 
 
 class Origin(NamedTuple):
-    """The labels of one resource. Unknown is None."""
+    """The labels of one resource; None if unknown."""
 
     replica: str | None
     region: str | None
@@ -20,22 +20,22 @@ class Origin(NamedTuple):
     truncated_texts: int
 
 
-_LONGEST_KNOWN: Final = 4096
-_MOST_KNOWN: Final = 256
+_MAX_CACHED_BYTES: Final = 4096
+_MAX_CACHED: Final = 256
 
 
 def origin_of(resource: bytes) -> Origin:
-    """Read a resource. A label of the wrong type is unknown: who runs a fleet sets these
-    by hand, and one slip there must not cost the telemetry.
+    """Read a resource. A label of the wrong type counts as absent: operators set these by hand,
+    and one mistake must not cost the telemetry.
 
-    Raises: MalformedError where it is no resource.
+    Raises: MalformedError: the bytes are not a resource.
     """
-    # A server's resource is the same in all that it sends.
-    return _known(resource) if len(resource) <= _LONGEST_KNOWN else _read(resource)
+    # A server's resource is the same in all its messages.
+    return _cached(resource) if len(resource) <= _MAX_CACHED_BYTES else _read(resource)
 
 
-@lru_cache(maxsize=_MOST_KNOWN)
-def _known(resource: bytes) -> Origin:
+@lru_cache(maxsize=_MAX_CACHED)
+def _cached(resource: bytes) -> Origin:
     return _read(resource)
 
 
@@ -52,7 +52,7 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can only say it as text.
+        # OTEL_RESOURCE_ATTRIBUTES can only set it as text.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,

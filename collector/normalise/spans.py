@@ -1,7 +1,7 @@
-"""OTLP spans → request timelines: who tells of them, and what became of each.
+"""OTLP spans → request timelines.
 
-Pure. Every span is kept, skipped (it is no request's) or refused (it is, and is wrong). Our
-instrumentation's are read by `instrumented.py`, everybody else's by a table in `FOREIGN`.
+Pure. Every span is kept, skipped (not a request) or refused (an invalid request). `plugin_spans.py`
+reads our instrumentation's spans, `span_tables.py` all others, by the tables in `FOREIGN`.
 """
 
 from typing import Final
@@ -9,27 +9,27 @@ from typing import Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
+from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
-from collector.normalise.client import CLIENT
-from collector.normalise.envelope import decoded, unfold
-from collector.normalise.foreign import read_foreign
-from collector.normalise.instrumented import row_of_span
-from collector.normalise.native import SGLANG, VLLM
+from collector.normalise.client_spans import CLIENT
+from collector.normalise.engine_spans import SGLANG, VLLM
+from collector.normalise.otlp_envelope import decoded, unfold
+from collector.normalise.plugin_spans import row_of_span
 from collector.normalise.resources import Origin, origin_of
+from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
-from collector.reasons import Skip
 from telemetry.request_rows import Row, row_of
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
-"""The tables of all who tell of requests besides our instrumentation."""
+"""The tables of all sources except our instrumentation."""
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
-    """The requests that a trace export tells of.
+    """Return the requests in a trace export.
 
     Raises:
-        MalformedError: not a trace export.
-        TooLargeError: more in it than there may be.
+        MalformedError: the body is not a trace export.
+        TooLargeError: it has too many items.
     """
     batch = Batch()
     keep = batch.requests.rows.append
@@ -54,9 +54,9 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
 
 
 def _foreign(raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
-    told = read_foreign(decoded(Span, raw), scope, origin, now_unix_ns, FOREIGN)
-    if told is None:
+    found = read_foreign(decoded(Span, raw), scope, origin, now_unix_ns, FOREIGN)
+    if found is None:
         return None
-    request, truncated_texts = told
+    request, truncated_texts = found
     batch.truncated_texts += truncated_texts
     return row_of(request)

@@ -1,6 +1,6 @@
-"""Typed reading of OTLP attributes: each value checked once, at the door.
+"""Typed reading of OTLP attributes; each value is checked once.
 
-A reader raises `RefusalError` with the reason; who reads an item catches it and counts.
+A function raises `RefusalError` with the reason; the code that reads an item catches and counts it.
 """
 
 import math
@@ -9,28 +9,28 @@ from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector.normalise.envelope import few_enough
-from collector.reasons import Refusal
+from collector.drop_reasons import Refusal
+from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""A longer text is cut. Names are far shorter; what is longer is a mistake or an attack."""
+"""Longer texts are truncated. Names are far shorter; a longer text is a mistake or an attack."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Of one request or engine: more tokens than any context, more requests than any queue."""
+"""For one request or engine: more tokens than any context, more requests than any queue."""
 MAX_TOTAL: Final = 2**63 - 1
-"""Of a running total: what a database's integer holds."""
+"""For a running total: the maximum of a database's integer."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
-"""Of a running total of seconds: an engine runs for months, none for a century."""
+"""For a running total of seconds: an engine runs for months, never for a century."""
 MAX_NUMBER: Final = 1e30
-"""Of any other number. The FLOPs of a century at an exaflop a second are 3e27; sums of
-what is near the largest float are infinite."""
+"""For any other number. The FLOPs of a century at an exaflop per second are 3e27; sums of numbers
+near the largest float are infinite."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
-"""2020-01-01, before there was a vLLM: an earlier instant is an unset clock."""
+"""2020-01-01, before vLLM existed: an earlier time comes from an unset clock."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
 
 
 class RefusalError(Exception):
-    """An item is meant for us and wrong."""
+    """An item is for Tailspan, but invalid."""
 
     def __init__(self, reason: Refusal) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class RefusalError(Exception):
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
-    """Attributes by key; of a repeated key, which the protocol forbids, the last.
+    """Return attributes by key; of a repeated key, which the protocol forbids, the last.
 
     Raises:
         TooLargeError: there are too many.
@@ -47,7 +47,7 @@ def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
 
 
 def instant(unix_ns: int, now_unix_ns: int) -> int:
-    """A plausible instant, or a refusal."""
+    """Return a plausible timestamp, or raise RefusalError."""
     if not EARLIEST_UNIX_NS <= unix_ns <= now_unix_ns + MAX_AHEAD_NS:
         early = unix_ns < EARLIEST_UNIX_NS
         raise RefusalError(Refusal.INSTANT_OUT_OF_RANGE if early else Refusal.IN_THE_FUTURE)
@@ -55,7 +55,7 @@ def instant(unix_ns: int, now_unix_ns: int) -> int:
 
 
 def finite(value: float) -> float:
-    """A number from zero up, or a refusal."""
+    """Return a finite, non-negative number, or raise RefusalError."""
     if not math.isfinite(value):
         raise RefusalError(Refusal.NOT_FINITE)
     if value < 0:
@@ -64,21 +64,21 @@ def finite(value: float) -> float:
 
 
 def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
-    """A duration of at most `most_s`, or a refusal."""
+    """Return a duration of at most `most_s`, or raise RefusalError."""
     if finite(value) > most_s:
         raise RefusalError(Refusal.ABSURD_DURATION)
     return value
 
 
 def ratio(value: float) -> float:
-    """A share of a whole, or a refusal: a percentage must not pass for a ratio."""
+    """Return a ratio, or raise RefusalError: a percentage must not pass for a ratio."""
     if finite(value) > 1:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
 
 
 def count(value: int, most: int = MAX_COUNT) -> int:
-    """A whole number from zero to `most`, or a refusal."""
+    """Return a whole number from zero to `most`, or raise RefusalError."""
     if value < 0:
         raise RefusalError(Refusal.NEGATIVE)
     if value > most:
@@ -87,7 +87,7 @@ def count(value: int, most: int = MAX_COUNT) -> int:
 
 
 def number(value: float) -> float:
-    """A number from zero to `MAX_NUMBER`, or a refusal."""
+    """Return a number from zero to `MAX_NUMBER`, or raise RefusalError."""
     if finite(value) > MAX_NUMBER:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
@@ -106,7 +106,7 @@ class Reader:
         return name in self._attributes
 
     def text(self, name: str) -> str | None:
-        """A text, cut to `MAX_TEXT_CHARS`; an empty one says nothing and is None."""
+        """Return a text, truncated to `MAX_TEXT_CHARS`; None if absent or empty."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -115,7 +115,7 @@ class Reader:
         return self.cleaned(value.string_value)
 
     def label(self, name: str) -> str | None:
-        """A text as a person may have configured it: a number will do, the rest is unknown."""
+        """Return a text that may be configured by hand: a number is accepted, else None."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
@@ -123,7 +123,7 @@ class Reader:
         return self.cleaned(value.string_value if kind == "string_value" else str(value.int_value))
 
     def scalar(self, name: str) -> str | int | float | bool | None:
-        """A text, truth value or finite number of whatever sign."""
+        """Return a text, a boolean or a finite number of either sign."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -142,7 +142,7 @@ class Reader:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
     def flag(self, name: str) -> bool | None:
-        """A truth value."""
+        """Return a boolean."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -151,7 +151,7 @@ class Reader:
         return value.bool_value
 
     def count(self, name: str) -> int | None:
-        """A whole number from zero up."""
+        """Return a non-negative whole number."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -160,12 +160,12 @@ class Reader:
         return count(value.int_value)
 
     def seconds(self, name: str) -> float | None:
-        """A duration."""
+        """Return a duration."""
         value = self._number(name)
         return None if value is None else seconds(value)
 
     def ratio(self, name: str) -> float | None:
-        """A share of a whole."""
+        """Return a ratio."""
         value = self._number(name)
         return None if value is None else ratio(value)
 
@@ -182,9 +182,9 @@ class Reader:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
     def cleaned(self, text: str) -> str | None:
-        """A text as it may be kept; an empty one says nothing and is None."""
+        """Return a text that can be stored; None if empty."""
         if len(text) > MAX_TEXT_CHARS:
             self.truncated_texts += 1
             text = text[:MAX_TEXT_CHARS]
-        # PostgreSQL cannot hold a zero character.
+        # PostgreSQL cannot store a NUL character.
         return text.replace("\x00", "\ufffd") or None

@@ -1,1 +1,1 @@
-"""Engines' own /metrics, asked for every few seconds: for servers that nobody instruments."""
+"""Scrapes `/metrics` of engines, for servers without our instrumentation."""

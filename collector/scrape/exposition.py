@@ -1,7 +1,7 @@
 """An answer of /metrics → the state of the engines behind it.
 
-Pure. The parsing is prometheus_client's, of those lines alone that a table names: an answer
-may hold a hundred thousand others. A value that cannot be is left unknown, and counted.
+Pure. prometheus_client parses only the lines that a table names, because an answer may have a
+hundred thousand others. An impossible value is left unknown, and counted.
 """
 
 import math
@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
-from collector.scrape.reasons import Reason, ScrapeError
-from collector.scrape.series import ENGINES, NAMES, STARTED, EngineTable, Series
+from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineTable, Series
+from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_LINES: Final = 10_000
 MOST_LINE_CHARS: Final = 8_192
@@ -27,7 +27,7 @@ NUMBERS: Final = frozenset(
 
 
 class Engine(NamedTuple):
-    """Which engine a series is about."""
+    """The engine that a series describes."""
 
     number: int
     model: str | None
@@ -35,12 +35,12 @@ class Engine(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """What an answer told."""
+    """The content of an answer."""
 
     software: str
-    """Which table knew it."""
+    """The name of the table that recognised it."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Engine → field of `EngineSample` → value; `model` where it is told."""
+    """Engine → field of `EngineSample` → value; also `model`, if known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -49,7 +49,7 @@ def read(body: bytes) -> Answer:
     """Read an answer.
 
     Raises:
-        ScrapeError: malformed, too long, or of no engine that a table knows.
+        ScrapeError: the answer is malformed, too long, or of no known engine.
     """
     series: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples_of(body, NAMES):
@@ -65,14 +65,14 @@ def read(body: bytes) -> Answer:
 
 
 def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
-    """The samples of these names.
+    """Yield the samples with these names.
 
     Args:
         body: an answer of /metrics.
-        names: as samples are written, `_total` and all.
+        names: full names of samples, including `_total`.
 
     Raises:
-        ScrapeError: malformed, or too long.
+        ScrapeError: the answer is malformed or too long.
     """
     try:
         wanted = list(_wanted(body.decode(), names))
@@ -80,7 +80,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
             yield from family.samples
     except ScrapeError:
         raise
-    # The parser has no error of its own: what it says of a bad line is a matter of chance.
+    # The parser has no error class of its own; a bad line may raise anything.
     except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 
@@ -120,28 +120,28 @@ def _fill(
                 continue
             if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
-            told = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # Several models behind one number: gauges and totals are the engine's, all told.
-            whole_value = checked if name in RATIOS else told.get(name, 0) + checked
+            fields = answer.engines.setdefault(engine.number, {"model": engine.model})
+            # If several models have one number, gauges and totals are the engine's in total.
+            total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
-                told[name] = _checked(name, whole_value)
-            except RefusalError:  # each can be, and their sum cannot
+                fields[name] = _checked(name, total)
+            except RefusalError:  # each value is possible, and their sum is not
                 answer.unusable_values += 1
-                told.pop(name, None)
+                fields.pop(name, None)
         return
 
 
 def _values(
     table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
 ) -> dict[Engine, float]:
-    """Of each engine the sum over other labels, of each of these the highest of the ranks."""
+    """Return each engine's sum over other labels of the highest value among its ranks."""
     parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)
         if any(labels.get(label) != value for label, value in wanted.where.items()):
             continue
         engine = _engine(table, labels)
-        if engine is None or sample.value != sample.value:  # NaN says that nothing is known
+        if engine is None or sample.value != sample.value:  # NaN means unknown
             continue
         rest = tuple(
             sorted((key, value) for key, value in labels.items() if key not in table.rank_labels)
@@ -171,5 +171,5 @@ def _checked(name: str, value: float) -> float | int:
 
 
 def _started(series: Mapping[str, list[Sample]]) -> float | None:
-    told = (sample.value for sample in series.get(STARTED, ()))
-    return next((value for value in told if 0 < value < math.inf), None)
+    started = (sample.value for sample in series.get(STARTED, ()))
+    return next((value for value in started if 0 < value < math.inf), None)

@@ -1,7 +1,7 @@
-"""One answer of a stranger's: in time, of a size, from the address that was given.
+"""Fetches one answer of a target, with limits on time and size.
 
-No proxy, no redirect, no compression (a small answer must not become a large one); the time
-is for all of it, so that a byte a second ends as a silent one does.
+No proxy, no redirect, no compression (a small answer must not become a large one). The time limit
+is for the whole answer, so one byte per second does not extend it.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Final
 import httpx
 
 from collector.errors import SecurityError
-from collector.scrape.access import OPEN, Access
-from collector.scrape.reasons import Reason, ScrapeError
+from collector.scrape.credentials import OPEN, Access
+from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_BYTES: Final = 8 * 2**20
-"""A hundred times what a vLLM tells."""
+"""A hundred times the size of vLLM's answer."""
 
 _HEADERS: Final = {
     "Accept": "text/plain;version=0.0.4",
@@ -26,32 +26,32 @@ _HEADERS: Final = {
 
 
 def http_client(access: Access = OPEN) -> httpx.AsyncClient:
-    """A client for all targets that are trusted alike.
+    """Return a client for all targets with the same certificates.
 
     Raises:
-        SecurityError: its certificates cannot be had.
+        SecurityError: the certificates are not usable.
     """
     return httpx.AsyncClient(
         verify=access.context() or True,
         follow_redirects=False,
         trust_env=False,
-        timeout=None,  # `fetch` bounds the whole
+        timeout=None,  # `fetch` limits the whole request
         headers=_HEADERS,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
     )
 
 
 class Clients:
-    """A client for each way of trusting; made when first needed."""
+    """One client per set of certificates, created when first needed."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
 
     def of(self, access: Access) -> httpx.AsyncClient:
-        """The one for this access.
+        """Return the client for this access.
 
         Raises:
-            ScrapeError: its certificates cannot be had.
+            ScrapeError: the certificates are not usable.
         """
         trust = (access.ca_file, access.cert_file, access.key_file)
         if trust not in self._clients:
@@ -62,7 +62,7 @@ class Clients:
         return self._clients[trust]
 
     async def aclose(self) -> None:
-        """Close them."""
+        """Close all clients."""
         for client in self._clients.values():
             await client.aclose()
 
@@ -70,10 +70,10 @@ class Clients:
 async def fetch(
     client: httpx.AsyncClient, url: str, timeout_s: float, access: Access = OPEN
 ) -> bytes:
-    """The body of a 200.
+    """Return the body of an answer with status 200.
 
     Raises:
-        ScrapeError: anything else.
+        ScrapeError: the request failed, or has another status.
     """
     extensions = {"sni_hostname": access.server_name} if access.server_name else {}
     try:
@@ -102,8 +102,8 @@ async def fetch(
     except (httpx.ProtocolError, httpx.DecodingError) as error:
         raise ScrapeError(Reason.MALFORMED) from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        if (amiss := _tls_error(error)) is not None:
-            why = getattr(amiss, "verify_message", "") or amiss.reason or "no TLS"
+        if (tls_error := _tls_error(error)) is not None:
+            why = getattr(tls_error, "verify_message", "") or tls_error.reason or "no TLS"
             raise ScrapeError(Reason.TLS, why) from error
         raise ScrapeError(Reason.UNREACHABLE) from error
 

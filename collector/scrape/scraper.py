@@ -1,7 +1,8 @@
-"""Asks each target every few seconds, and hands what it told to the sink.
+"""Scrapes each target every few seconds and passes the samples to the sink.
 
-A task a target: a slow one delays itself. Nothing waits for the store beyond one answer of
-each: where it takes nothing, that answer is lost and counted, and totals make up for it.
+One task per target, so a slow target delays only itself. Nothing waits for the store except one
+answer per target. If the store accepts nothing, that answer is lost and counted; totals make up
+for it.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from typing import Any, Final
 
 from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
+from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import MOST_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
 from telemetry.engines import EngineSample
@@ -25,23 +26,23 @@ from telemetry.tasks import Task
 _log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 5.0
-"""How often targets are looked for."""
+"""Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
 """Much longer than one round of all discoveries, each of which takes 5 s if its DNS is down."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""For so long after its last word a replica is the instrumentation's to tell of."""
+"""For this long after the instrumentation's last sample of a replica, its scrapes are ignored."""
 PROCESS: Final = 0
-"""A scrape sees a server, not which of its processes counted."""
+"""A scrape reports a server, not one of its processes."""
 
 
 @dataclass(slots=True)
 class TargetState:
-    """How it stands with one target."""
+    """The state of one target."""
 
     target: Target
     up: bool | None = None
-    """None before the first answer."""
+    """None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
@@ -64,12 +65,12 @@ class _Counting:
 
 
 class Scraper(Listener):
-    """Scrapes until it is stopped. As a listener it learns which replicas are instrumented.
+    """Scrapes until it is stopped. As a listener it notes which replicas are instrumented.
 
     Args:
-        discoveries: where targets come from.
-        sink: keeps the rows.
-        listeners: called with the rows once they are stored.
+        discoveries: sources of targets.
+        sink: stores the rows.
+        listeners: receive the rows after their commit.
         every_s: seconds between two scrapes of a target.
         clock_unix_ns: returns the current time.
     """
@@ -94,7 +95,7 @@ class Scraper(Listener):
         self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
-        """Discoveries that fail now, and why."""
+        """Discoveries that currently fail, and why."""
         self._states: dict[Target, TargetState] = {}
         self._counting: dict[tuple[Target, int], _Counting] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -103,7 +104,7 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the instrumented replicas: their samples hold more than a scrape's."""
+        """Record the instrumented replicas, whose samples have more values than a scrape's."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
         # Only targets, because senders could invent any number of names.
@@ -119,19 +120,19 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """How each target stands, by address."""
-        # A copy first: /metrics asks on a thread of its own, while targets come and go.
+        """Return the state of each target, by address."""
+        # Copy first: /metrics calls this on another thread, while targets come and go.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
     async def run(self) -> None:
-        """Look for targets and ask them, until cancelled."""
+        """Discover targets and scrape them, until cancelled."""
         try:
             while True:
                 await self.look()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` raises nothing: some other code cancelled the task.
+                    # `ask` raises nothing, so other code cancelled the task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -148,7 +149,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def look(self) -> None:
-        """Look for targets once. Those of a discovery that fails stay as they were."""
+        """Discover targets once. If a discovery fails, its previous targets stay."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
@@ -157,7 +158,7 @@ class Scraper(Listener):
                 if self.lost.get(discovery.name) != str(error):
                     _log.warning("scrape targets: %s", error)
                 self.lost[discovery.name] = str(error)
-            except Exception as error:  # a defect: the other discoveries go on
+            except Exception as error:  # a defect: other discoveries continue
                 self.task.failed(error)
                 if discovery.name not in self.lost:
                     _log.exception("scrape targets: %s failed", discovery.name)
@@ -182,13 +183,13 @@ class Scraper(Listener):
             await asyncio.sleep(due_s - loop.time())
 
     async def ask(self, target: Target) -> None:
-        """Ask one target once, and keep what it told; what is amiss is counted."""
+        """Scrape one target once and store its samples; count a failure."""
         state = self._states[target]
         begun = time.monotonic()
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # Beside the event loop: a large answer must not hold up the doors.
+            # On a thread: a large answer must not block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._keep(target, answer)
         except ScrapeError as error:
@@ -197,7 +198,7 @@ class Scraper(Listener):
             state.up = False
             state.failures[error.reason] += 1
             return
-        except Exception as error:  # a defect: this target is down, and asked again
+        except Exception as error:  # a defect: the target counts as down, and is scraped again
             if state.up is not False:
                 _log.exception("scrape: %s is down: reading its answer failed", target.url)
             self.task.failed(error)
@@ -220,12 +221,12 @@ class Scraper(Listener):
         ]
         try:
             await asyncio.wrap_future(self._sink.submit([], samples))
-        except Exception as error:  # the writer's, of whatever kind: the next answer comes soon
+        except Exception as error:  # any failure of the writer: the next scrape comes soon
             raise ScrapeError(Reason.NOT_STORED) from error
         for listener in self._listeners:
             try:
                 listener.on_stored([], samples)
-            except Exception as error:  # it fails alone; the rows are kept
+            except Exception as error:  # only this listener fails; the rows are stored
                 self.task.failed(error)
                 _log.exception("a listener failed on the samples of %s", target.url)
 
@@ -256,21 +257,21 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """Since when the totals count: as the server says, else since we first looked; anew
-        where one of them went back."""
-        told_unix_ns = 0
-        # Compared as seconds: infinity is no integer.
+        """Return since when the totals count: the server's start time, or else the first scrape;
+        a new time if a total decreased."""
+        reported_unix_ns = 0
+        # Compared as seconds, because infinity cannot be an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
-            told_unix_ns = int((process_started_s or 0.0) * 1e9)  # else its clock is not ours
+            reported_unix_ns = int((process_started_s or 0.0) * 1e9)  # else another clock
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
-        known = self._counting.get((target, number))
-        if known is None:
-            started_unix_ns = told_unix_ns or at_unix_ns
-        elif told_unix_ns > known.started_unix_ns:
-            started_unix_ns = told_unix_ns
-        elif any(value < known.totals.get(name, 0) for name, value in totals.items()):
+        before = self._counting.get((target, number))
+        if before is None:
+            started_unix_ns = reported_unix_ns or at_unix_ns
+        elif reported_unix_ns > before.started_unix_ns:
+            started_unix_ns = reported_unix_ns
+        elif any(value < before.totals.get(name, 0) for name, value in totals.items()):
             started_unix_ns = at_unix_ns
         else:
-            started_unix_ns = known.started_unix_ns
+            started_unix_ns = before.started_unix_ns
         self._counting[target, number] = _Counting(started_unix_ns, totals)
         return started_unix_ns

@@ -1,4 +1,4 @@
-"""Whom to scrape: a fixed address, a file that is watched, or a name in the DNS.
+"""Targets to scrape: a fixed address, a watched file, or a name in the DNS.
 
 Sources: Prometheus, "<file_sd_config>" (the file's form, and the labels that set scheme and
 path) and "<dns_sd_config>"; the prefixes `dns+` and `dnssrv+` are Thanos'.
@@ -18,8 +18,8 @@ import yaml
 
 from collector.errors import SecurityError
 from collector.normalise.values import MAX_TEXT_CHARS
-from collector.scrape.access import OPEN, Access
-from collector.scrape.reasons import DiscoveryError
+from collector.scrape.credentials import OPEN, Access
+from collector.scrape.failure_reasons import DiscoveryError
 
 MOST_TARGETS: Final = 1_000
 MOST_FILE_BYTES: Final = 4 * 2**20
@@ -27,12 +27,12 @@ LOOKUP_S: Final = 5.0
 PATH: Final = "/metrics"
 ALLOWED: Final = (
     "http://HOST:PORT[/metrics], dns+http://NAME:PORT[/metrics] for each address of a name,"
-    " dnssrv+http://NAME[/metrics] for each of its SRV records; https likewise"
+    " dnssrv+http://NAME[/metrics] for each of its SRV records; the same with https"
 )
 
 
 class Target(NamedTuple):
-    """One address, the labels of what is told there, and how to get in."""
+    """One address, the labels of its samples, and its credentials."""
 
     url: str
     replica: str
@@ -45,21 +45,21 @@ class Discovery(Protocol):
 
     @property
     def name(self) -> str:
-        """As the user gave it."""
+        """The address or path that the user configured."""
 
     async def targets(self) -> Sequence[Target]:
-        """As of now.
+        """Return the current targets.
 
         Raises:
-            DiscoveryError: not to be found just now; those of before stay.
+            DiscoveryError: discovery fails at the moment; the previous targets stay.
         """
 
 
 def place(given: str, access: Access = OPEN) -> Discovery:
-    """What `--scrape` was given.
+    """Return the discovery for a value of `--scrape`.
 
     Raises:
-        ValueError: no such address, or none that a token may go to; says what is allowed.
+        ValueError: the address is invalid, or the token must not be sent to it.
     """
     kind, plus, rest = given.partition("+")
     url = rest if plus else given
@@ -69,14 +69,14 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     except ValueError as error:
         raise ValueError(f"{given!r}: {error}; allowed: {ALLOWED}") from error
     if parts.username is not None or parts.password is not None:
-        raise ValueError("credentials do not belong in an address: they would be shown")
+        raise ValueError("an address must not contain credentials, because addresses are logged")
     if (
         parts.scheme not in ("http", "https")
         or not host
         or (plus and kind not in ("dns", "dnssrv"))
         or parts.fragment
     ):
-        raise ValueError(f"{given!r} is no address to scrape; allowed: {ALLOWED}")
+        raise ValueError(f"{given!r} is not an address to scrape; allowed: {ALLOWED}")
     access.may_go(parts.scheme, host)
     path = (parts.path if parts.path not in ("", "/") else PATH) + (
         f"?{parts.query}" if parts.query else ""
@@ -85,9 +85,9 @@ def place(given: str, access: Access = OPEN) -> Discovery:
         url = f"{parts.scheme}://{parts.netloc}{path}"
         return Fixed(given, (Target(url, parts.netloc, access=access),))
     if kind == "dns" and port is None:
-        raise ValueError(f"{given!r}: an address has no port; allowed: {ALLOWED}")
+        raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # An address of a name is asked by its number, and its certificate bears the name.
+        # The addresses of a name are requested by IP, and the certificate has the name.
         access = replace(access, server_name=host)
     return Name(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -115,7 +115,7 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    """None for the system's."""
+    """None for the system's resolver."""
     access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
@@ -147,16 +147,16 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in the form of Prometheus' file_sd, JSON or YAML, read anew each time.
+    """A file in the format of Prometheus' file_sd, JSON or YAML, read each time.
 
-    Besides Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
-    `region` say what a target is called here, those of `access.LABELS` how to get in; other
-    labels are passed by.
+    In addition to Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
+    `region` name a target, and those of `credentials.LABELS` are its credentials; other labels are
+    ignored.
 
     Attributes:
         path: of the file.
-        secrets: the folder that the files it names must lie in; None for its own.
-        insecure: whether tokens may go where others can read them.
+        secrets: the folder in which the files it names must lie; None for its own folder.
+        insecure: whether tokens may be sent over unencrypted connections.
     """
 
     path: Path
@@ -173,10 +173,10 @@ class File:
         return await asyncio.to_thread(self.read)
 
     def read(self) -> list[Target]:
-        """The targets in the file.
+        """Return the targets in the file.
 
         Raises:
-            DiscoveryError: it cannot be read, or does not have that form.
+            DiscoveryError: it cannot be read, or has another format.
         """
         try:
             with self.path.open("rb") as file:
@@ -209,7 +209,7 @@ class File:
         for label in ("replica", "region"):
             value = labels.get(label)
             if value is not None and not isinstance(value, str):
-                raise DiscoveryError(f"{where}.labels.{label}: {value!r} is no text")
+                raise DiscoveryError(f"{where}.labels.{label}: {value!r} is not a text")
             names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
         try:
             access = Access.of_labels(
@@ -220,7 +220,7 @@ class File:
         found = []
         for target in group["targets"]:
             if not isinstance(target, str) or "://" in target or not isinstance(path, str):
-                raise DiscoveryError(f"{where}: {target!r} is no HOST:PORT")
+                raise DiscoveryError(f"{where}: {target!r} is not HOST:PORT")
             try:
                 plain = _fixed(f"{scheme}://{target}{path}", access)
             except ValueError as error:

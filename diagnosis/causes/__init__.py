@@ -1,1 +1,1 @@
-"""One detector per cause: what it would look like, how much of the excess is its, what to do."""
+"""One detector per cause: its symptoms, its share of the excess, its levers."""

@@ -1,24 +1,24 @@
-"""A server (re)started: requests queue before it is warm, and its first shapes are slow."""
+"""A server (re)started: requests queue until it is warm, and its first batch shapes are slow."""
 
 from typing import Final
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.queueing import shared_with_traffic, waiting
-from diagnosis.causes.restarts import (
+from diagnosis.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.restarts import (
     around_starts,
-    away_from_starts,
     deploys,
-    lasting,
+    growth_without_starts,
+    new_config_stays_slow,
     restarts,
 )
-from diagnosis.requests import FloatArray
+from diagnosis.evidence.waits import shared_with_traffic, wait_weights
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 
 ID = "cold_start"
-SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
+SUMMARY = "a server (re)started: requests queue until it is warm, and its first batches are slow"
 
 TERMS = (
     *("frontend", "handoff", "queue_seats", "queue_kv", "queue_budget", "queue_step"),
@@ -31,9 +31,9 @@ _FULLER: Final = 1.1
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims all but the workload's own growth of the requests received around a start."""
+    """Claim the growth of requests received around a start, except the workload's own growth."""
     started = restarts(case)
-    if lasting(case):  # a deploy's own restart is the deploy's
+    if new_config_stays_slow(case):  # a deploy includes its restart
         brought = deploys(case)
         started = [start for start in started if start not in brought]
     if not started:
@@ -42,17 +42,18 @@ def detect(case: Case) -> Claim | None:
     if fresh.mean() < 0.2:
         return None
     felt = max(started, key=lambda start: int(around_starts(case, [start]).sum()))
-    anyway = away_from_starts(case, started)
+    anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _fuller(case):
-        # An empty cache is full again before as many run as usual: there are fewer blocks.
+        # With an empty cache, requests wait for blocks only if there are fewer blocks: a separate
+        # cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
-    for term, share in waiting(case, blame.AWAY).items():
-        # The others' adapters and links have its share to carry, too.
+    for term, share in wait_weights(case, drivers.AWAY).items():
+        # The other replicas' adapters and links carry its share as well.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(
         cause=ID,
@@ -60,12 +61,12 @@ def detect(case: Case) -> Claim | None:
         tier=ROOT,
         evidence=[
             Evidence("starts of the slow requests' servers", 0.0, float(len(started))),
-            Evidence("share of slow requests received around one", 0.0, float(fresh.mean())),
+            Evidence("share of slow requests received around a start", 0.0, float(fresh.mean())),
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],
         levers=[
             Lever("keep the server out of the router until it has answered a few requests"),
-            Lever("a warm pool, or starting before the old server ends"),
+            Lever("keep a warm pool, or start the new server before the old one ends"),
             Lever("load faster", "--load-format runai_streamer"),
         ],
         where={"replica": felt.replica},
@@ -73,6 +74,6 @@ def detect(case: Case) -> Claim | None:
 
 
 def _fuller(case: Case) -> bool:
-    """Whether more run at a time than in the baseline, as they do behind a backlog."""
-    before, now = case.most("running")
+    """Whether more requests run at a time than in the baseline, as they do behind a backlog."""
+    before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

@@ -1,25 +1,25 @@
-"""The servers run with other arguments since a deploy."""
+"""Since a deploy, the servers run with other arguments."""
 
 from math import log
 from typing import Final
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
-from diagnosis.causes.queueing import shared_with_traffic, waiting
-from diagnosis.causes.restarts import around_starts, deploys, lasting, new_configs
-from diagnosis.requests import FloatArray
+from diagnosis.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.restarts import around_starts, deploys, new_config_stays_slow, new_configs
+from diagnosis.evidence.waits import shared_with_traffic, wait_weights
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
-SUMMARY = "the servers run with other arguments since a deploy"
+SUMMARY = "since a deploy, the servers run with other arguments"
 
 _PREEMPTED = ("prefill_preempted", "decode_preempted")
 _OF_CACHE: Final = ("cache.", "parallel.", "kv_transfer.", "lora.")
-_BEARING: Final = (
+_AFFECTED: Final = (
     (("prefill_uncached",), _OF_CACHE),
     (
         ("queue_kv", *_PREEMPTED),
@@ -29,18 +29,18 @@ _BEARING: Final = (
         ),
     ),
 )
-"""Terms that only some arguments can make longer, and how these begin."""
+"""Terms that only certain arguments can lengthen, with the prefixes of these arguments."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims all but the workload's own growth of the requests that bear a new configuration."""
+    """Claim the growth of requests with a new configuration, except the workload's own growth."""
     configs = new_configs(case)
-    if not configs or not lasting(case):
+    if not configs or not new_config_stays_slow(case):
         return None
     new = case.slow.label("config").is_any(configs)
     if not new.any():
         return None
-    # Its own restart is part of the deploy.
+    # A deploy includes its restart.
     restarted = around_starts(case, deploys(case))
     deployed = new | restarted
     changed = _changed(case, configs)
@@ -48,21 +48,21 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # Past its own restart it is not to blame for what the traffic brought, nor for what none of
-    # the changed arguments bears on.
+    # After its restart, the change does not explain what the traffic brought, nor terms that none
+    # of the changed arguments affects.
     warm = deployed & ~restarted
-    others = [*blame.TRAFFIC]
-    if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
-        others.append(blame.MISSES)
+    others = [*drivers.TRAFFIC]
+    if changed and not any(_affects(difference, _OF_CACHE) for difference in changed):
+        others.append(drivers.MISSES)
     for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
             weights[term] = np.where(restarted, 1.0 - by_traffic, weights[term])
-    beside = blame.beside(case, _log_of_fewer_seats(case, changed))
-    for term, share in waiting(case, *others).items():
+    beside = drivers.demand_share(case, _log_of_fewer_seats(case, changed))
+    for term, share in wait_weights(case, *others).items():
         if term in weights:
             weights[term] = np.where(warm, 1.0 - share * beside, weights[term])
-    for terms, parts in _BEARING:
-        if changed and not any(_bears(difference, parts) for difference in changed):
+    for terms, parts in _AFFECTED:
+        if changed and not any(_affects(difference, parts) for difference in changed):
             weights |= {term: np.where(warm, 0.0, weights[term]) for term in terms}
     return Claim(
         cause=ID,
@@ -72,25 +72,25 @@ def detect(case: Case) -> Claim | None:
             Evidence("share of slow requests with the new configuration", 0.0, float(new.mean())),
             *(Evidence(name, _number(before), _number(after)) for name, before, after in changed),
         ],
-        levers=[Lever(f"go back to what was ({named})" if named else "go back to what was")],
+        levers=[Lever(f"roll back ({named})" if named else "roll back the deploy")],
         where={"config": configs[0]},
     )
 
 
 def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
-    """Of the requests that ran at a time before over those that may now."""
+    """Log of the requests that ran at a time before over the number allowed now."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )
-    running, _ = case.most("running")
+    running, _ = case.p99("running")
     now = _number(seats)
     return max(log(running / now), 0.0) if running and now else 0.0
 
 
-def _bears(difference: Difference, parts: tuple[str, ...]) -> bool:
+def _affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # fewer at a time need less memory
+        return False  # fewer sequences need less memory
     return name.startswith(parts)
 
 
@@ -106,7 +106,7 @@ def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may bring replicas of new names: what ran the same model before was the old ones.
+    # A deploy may bring replicas with new names; their predecessors ran the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

@@ -1,11 +1,11 @@
 """More sequences, or longer ones, decode in the same steps: each token takes longer."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import of_prefills
-from diagnosis.causes.traffic_growth import driven_by
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.traffic_growth import tenant_evidence
+from diagnosis.evidence.waits import prefill_share
+from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "decode_batch_growth"
@@ -13,19 +13,19 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what the others' decodes add to a step."""
-    blamed = blame.for_seats(case)
-    drivers = [blame.LOAD, blame.PROMPTS, blame.OUTPUTS]
+    """Claim the time that others' decodes add to a step."""
+    shares = drivers.for_seats(case)
+    chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     if case.question.metric is Metric.E2E and case.workload.outputs_grew:
-        drivers.remove(blame.OUTPUTS)  # of the whole answer's time they are the root
-    # Where nothing else grew, more tokens of others in a step are the batch's own growth.
-    share = sum(blamed.get(driver, 0.0) for driver in drivers) if blamed else 1.0
+        chosen.remove(drivers.OUTPUTS)  # for E2E, longer answers are the root cause
+    # If nothing else grew, more tokens of others in a step are the batch's own growth.
+    share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
-    # More requests at a time bring their prefills into the decodes' steps, too: where these are
-    # the less of it, they are the batch's growth.
-    prefills = blame.for_prefill(case).get(blame.LOAD, 0.0) * (1.0 - of_prefills(case))
-    where, who, limit = driven_by(case, "output_tokens")
+    # More concurrent requests also bring their prefills into the decodes' steps. As long as these
+    # are the smaller part, they count as growth of the batch.
+    prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
+    where, who, limit = tenant_evidence(case, "output_tokens")
     return Claim(
         cause=ID,
         weights={
@@ -42,7 +42,7 @@ def detect(case: Case) -> Claim | None:
         levers=[
             *limit,
             Lever("add replicas"),
-            lever(case, "a cap on the batch", "--max-num-seqs", factor=0.5),
+            lever(case, "cap the batch", "--max-num-seqs", factor=0.5),
         ],
         where=where,
     )

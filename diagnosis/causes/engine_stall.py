@@ -1,25 +1,25 @@
-"""The engine stood still: all its requests wait at the same instant, whatever their work."""
+"""The engine stood still: all of its requests wait at the same instant, whatever their work."""
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held_back import adapters_load
-from diagnosis.causes.machine import steady_surplus
-from diagnosis.causes.queueing import OF_SEATS, waiting
-from diagnosis.causes.stalls import stalled_while_queued_s
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import adapters_are_loading
+from diagnosis.evidence.slow_machines import steady_surplus
+from diagnosis.evidence.stalls import stalled_while_queued_s
+from diagnosis.evidence.waits import OF_SEATS, wait_weights
+from diagnosis.growth.case import Case
 
 ID = "engine_stall"
-SUMMARY = "the engine stood still: all its requests wait at the same instant, whatever their work"
+SUMMARY = "the engine stood still: all its requests waited at the same time, whatever their work"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims step time that no work explains, and waiting during it."""
-    if steady_surplus(case) or adapters_load(case):
+    """Claim step time that no work explains, and waiting during it."""
+    if steady_surplus(case) or adapters_are_loading(case):
         return None
     standing = stalled_while_queued_s(case)
-    seats = waiting(case, blame.STALL)
+    seats = wait_weights(case, drivers.STALL)
     places = {term: seats.get(term, 0.0) for term in OF_SEATS}
     met = case.grown_s("prefill_stall", "decode_stall") > 0 or (standing > 0).any()
     if not met and not any(np.max(share) > 0 for share in places.values()):
@@ -33,7 +33,7 @@ def detect(case: Case) -> Claim | None:
         weights={
             **seats,
             "handoff": np.maximum(seats.get("handoff", 0.0), while_handed),
-            # Who waits behind one that stood still may have come after that.
+            # A request may arrive after the stall and still wait behind one that it delayed.
             **{
                 term: np.maximum(seats.get(term, 0.0), while_queued)
                 for term in (*OF_SEATS, "queue_step", "queue_budget")
@@ -45,7 +45,7 @@ def detect(case: Case) -> Claim | None:
             Evidence(
                 "seconds that the engine stood still, per second", *case.rate("stall_s_total")
             ),
-            Evidence("longest step of a second, s", *case.most("longest_step_s")),
+            Evidence("longest step of a second, s", *case.p99("longest_step_s")),
             Evidence("preemptions/s", *case.rate("preemptions_total")),
         ],
         levers=[
@@ -53,6 +53,6 @@ def detect(case: Case) -> Claim | None:
                 "look for pauses of the process: garbage collection, paging, a debugger, a "
                 "snapshot of the machine"
             ),
-            Lever("give the engine's process cores of its own"),
+            Lever("reserve CPU cores for the engine's process"),
         ],
     )

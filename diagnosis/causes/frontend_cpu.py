@@ -1,23 +1,23 @@
-"""The API server's own work (parsing, templates, tokenising) holds requests up."""
+"""The API server's own work (parsing, templates, tokenising) delays requests."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
-from diagnosis.requests import FloatArray
 
 ID = "frontend_cpu"
-SUMMARY = "the API server's own work (parsing, templates, tokenising) holds requests up"
+SUMMARY = "the API server's own work (parsing, templates, tokenising) delays requests"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time before the engine, and the writing of answers where it grew with it."""
+    """Claim the time before the engine, and the writing of answers if it grew as well."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:
         return None
-    blamed = blame.for_frontend(case)
-    own = blamed.get(blame.FRONTEND, 0.0 if blamed else 1.0)
+    shares = drivers.for_frontend(case)
+    own = shares.get(drivers.FRONTEND, 0.0 if shares else 1.0)
     if not own:
         return None
     weights: dict[str, float | FloatArray] = {"frontend": own}
@@ -35,8 +35,8 @@ def detect(case: Case) -> Claim | None:
             ),
             Evidence(
                 "seconds before the engine, mean over the slow requests",
-                *case.of_usual_and_slow("frontend_s"),
+                *case.slow_means("frontend_s"),
             ),
         ],
-        levers=[Lever("more API servers before the same engine", "--api-server-count 2")],
+        levers=[Lever("run more API servers per engine", "--api-server-count 2")],
     )

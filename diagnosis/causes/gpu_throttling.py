@@ -1,27 +1,27 @@
-"""The GPU lowers its clock (heat, power): prefill and decode slow down alike."""
+"""The GPU lowers its clock (heat, power): prefill and decode slow down equally."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.hardware import gpu_mean, gpu_share_with
-from diagnosis.causes.machine import showing, slowed_at
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_share_with
+from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.growth.case import Case
 
 ID = "gpu_throttling"
-SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down alike"
+SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""Of the baseline's clock: less than that is no boost's whim."""
+"""Share of the baseline's clock below which a drop is not ordinary boost variation."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the slower pace, where clocks or throttle reasons say so."""
-    times = showing(case, _shows)
+    """Claim the slower pace on replicas whose clocks or throttle reasons show it."""
+    times = slow_replicas_showing(case, _shows)
     if not times:
         return None
     replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times),
+        weights=weights_of_slow_replicas(case, times),
         evidence=[
             Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
@@ -32,7 +32,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("power, W", *gpu_mean(where, "power_w")),
         ],
         levers=[
-            Lever("drain the replica and look at its cooling and its power cap"),
+            Lever("drain the replica and check its cooling and power cap"),
             Lever("raise the power limit (nvidia-smi -pl) where the rack allows it"),
         ],
         where={"replica": replicas[0]} if len(replicas) == 1 else {},

@@ -1,19 +1,19 @@
-"""The KV cache is full: requests wait for blocks although the batch has places."""
+"""The KV cache is full: requests wait for blocks although the batch has free places."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.growth.case import Case
 
 ID = "kv_cache_exhausted"
-SUMMARY = "the KV cache is full: requests wait for blocks although the batch has places"
+SUMMARY = "the KV cache is full: requests wait for blocks although the batch has free places"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the queue for blocks."""
+    """Claim the queue for blocks."""
     if case.grown_s("queue_kv") <= 0:
         return None
-    own = blame.for_blocks(case)[blame.BLOCKS]
+    own = drivers.for_blocks(case)[drivers.BLOCKS]
     return Claim(
         cause=ID,
         weights={"queue_kv": own},
@@ -23,8 +23,8 @@ def detect(case: Case) -> Claim | None:
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],
         levers=[
-            Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8"),
-            lever(case, "leave more memory to the cache", "--gpu-memory-utilization"),
-            lever(case, "cap how long a request may grow", "--max-model-len", factor=0.5),
+            Lever("store the KV cache in 8 bits", "--kv-cache-dtype fp8"),
+            lever(case, "give the cache more memory", "--gpu-memory-utilization"),
+            lever(case, "cap the length of a request", "--max-model-len", factor=0.5),
         ],
     )

@@ -1,25 +1,25 @@
-"""Requests wait for keys and values that another server or store sends."""
+"""Requests wait for keys and values from another server or store."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held_back import by_fetched_kv, for_adapter
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import fetches_kv, waits_for_adapter
+from diagnosis.growth.case import Case
 
 ID = "kv_transfer"
-SUMMARY = "requests wait for keys and values that another server or store sends"
+SUMMARY = "requests wait for keys and values from another server or store"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time held back of requests that fetch what they need."""
+    """Claim the hold time of requests that fetch their keys and values."""
     fetching_before, fetching_now = case.mean("fetching_kv")
-    fetched = by_fetched_kv(case)
+    fetched = fetches_kv(case)
     fetching = (fetching_now or 0.0) > (fetching_before or 0.0)
     if case.grown_s("queue_held") <= 0 or not (fetching or fetched.any()):
         return None
-    own = blame.for_link(case).get(blame.LINK, 0.0)
+    own = drivers.for_link(case).get(drivers.LINK, 0.0)
     return Claim(
         cause=ID,
-        weights={"queue_held": own * (1.0 - for_adapter(case) if fetching else fetched)},
+        weights={"queue_held": own * (1.0 - waits_for_adapter(case) if fetching else fetched)},
         evidence=[
             Evidence("requests fetching KV, mean", fetching_before, fetching_now),
             Evidence("seconds of transfer, per second", *case.rate("kv_transfer_s_total")),
@@ -27,7 +27,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("failed transfers/s", *case.rate("kv_transfer_failures_total")),
         ],
         levers=[
-            Lever("look at the link between the servers; place prefill and decode closer"),
+            Lever("check the link between the servers; place prefill and decode closer together"),
             Lever("compute short prompts here instead of fetching them"),
         ],
     )

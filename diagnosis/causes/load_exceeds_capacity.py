@@ -1,21 +1,21 @@
-"""More requests than the servers have places for: a queue for every size of request."""
+"""More requests than the servers have places for: requests of every size queue."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "load_exceeds_capacity"
-SUMMARY = "more requests than the servers have places for: a queue for every size of request"
+SUMMARY = "more requests than the servers have places for: requests of every size queue"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the queue that the rate's growth is to blame for."""
+    """Claim the queue that the growth of the request rate drives."""
     weights = {
         term: share
-        for term, share in waiting(case, blame.LOAD).items()
-        if not term.startswith("decode_")  # that is decode_batch_growth's
+        for term, share in wait_weights(case, drivers.LOAD).items()
+        if not term.startswith("decode_")  # claimed by decode_batch_growth
     }
     if not weights:
         return None
@@ -30,8 +30,8 @@ def detect(case: Case) -> Claim | None:
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[
-            Lever("add replicas, or send less here"),
-            lever(case, "more places in the batch", "--max-num-seqs", factor=2.0),
-            Lever("refuse early what cannot be served in time", "--max-num-queued-reqs"),
+            Lever("add replicas, or route traffic elsewhere"),
+            lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
+            Lever("reject early what cannot be served in time", "--max-num-queued-reqs"),
         ],
     )

@@ -1,45 +1,46 @@
 """Short requests wait behind the prefill of a few very long prompts."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import waiting
-from diagnosis.causes.traffic_growth import driven_by, of_few_prompts
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.traffic_growth import few_prompts_share, tenant_evidence
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "long_prompt_blocking"
 SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the wait for prefill of others before the first token, as far as few make it up."""
-    of_few = of_few_prompts(case)
+    """Claim the wait for others' prefill before the first token, as far as a few long prompts cause
+    it."""
+    of_few = few_prompts_share(case)
     before = {
         name: share * of_few
-        for name, share in waiting(case, blame.PROMPTS).items()
+        for name, share in wait_weights(case, drivers.PROMPTS).items()
         if not name.startswith("decode_")
     }
     if not before or not of_few:
         return None
-    where, who, limit = driven_by(case, "prompt_tokens")
+    where, who, limit = tenant_evidence(case, "prompt_tokens")
     return Claim(
         cause=ID,
         weights=before,
         evidence=[
             *who,
             Evidence(
-                "prompt tokens, longest of a hundred",
+                "prompt tokens, 99th percentile",
                 *case.quantiles("prompt_tokens", 0.99),
             ),
             Evidence("prompt tokens, median", *case.quantiles("prompt_tokens", 0.5)),
             Evidence(
-                "prompt tokens of others in one step, at most, mean over the slow requests",
-                *case.of_usual_and_slow("others_prefill_tokens_max"),
+                "most prompt tokens of others in one step, mean over the slow requests",
+                *case.slow_means("others_prefill_tokens_max"),
             ),
         ],
         levers=[
             *limit,
-            Lever("let short prompts pass long ones", "--long-prefill-token-threshold 2048"),
-            Lever("serve the short ones first", "--scheduling-policy priority"),
+            Lever("let short prompts overtake long ones", "--long-prefill-token-threshold 2048"),
+            Lever("serve short prompts first", "--scheduling-policy priority"),
         ],
         where=where,
     )

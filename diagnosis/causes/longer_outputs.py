@@ -1,36 +1,36 @@
-"""The answers became longer: each token is as quick as before, there are more of them."""
+"""The answers became longer: each token is as quick as before, but there are more of them."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import OF_BATCH, waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.waits import OF_BATCH, wait_weights
+from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "longer_outputs"
-SUMMARY = "the answers became longer: each token is as quick as before, there are more of them"
+SUMMARY = "the answers became longer: each token is as quick as before, but there are more of them"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time of the additional tokens, and the places they keep."""
+    """Claim the time of the additional tokens, and the places that they occupy."""
     if not case.workload.outputs_grew:
         return None
-    weights = {**waiting(case, blame.OUTPUTS), "decode_longer": 1.0}
+    weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.question.metric is Metric.E2E:
-        # Longer answers run together; per token that is decode_batch_growth's.
-        weights |= dict.fromkeys(OF_BATCH, blame.for_seats(case).get(blame.OUTPUTS, 0.0))
+        # For E2E, concurrent longer answers belong here; per token they are decode_batch_growth's.
+        weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,
         weights=weights,
         evidence=[
             Evidence("output tokens, median", *case.quantiles("output_tokens", 0.5)),
-            Evidence("output tokens, longest of a hundred", *case.quantiles("output_tokens", 0.99)),
+            Evidence("output tokens, 99th percentile", *case.quantiles("output_tokens", 0.99)),
             Evidence(
                 "output tokens, mean over the slow requests",
-                *case.of_usual_and_slow("output_tokens"),
+                *case.slow_means("output_tokens"),
             ),
         ],
         levers=[
             Lever("cap the answer's length in the request (max_tokens)"),
-            Lever("promise time per token (TPOT) rather than the whole answer's"),
+            Lever("set the objective on time per token (TPOT) instead of the whole answer"),
         ],
     )

@@ -1,28 +1,30 @@
-"""The prompts themselves became longer: the servers do as before, with more to do."""
+"""The prompts became longer: the servers run as before but have more to compute."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import waiting
-from diagnosis.causes.traffic_growth import of_few_prompts
-from diagnosis.requests import FloatArray
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.traffic_growth import few_prompts_share
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 
 ID = "longer_prompts"
-SUMMARY = "the prompts themselves became longer: the servers do as before, with more to do"
+SUMMARY = "the prompts became longer: the servers run as before but have more to compute"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims own prefill of more tokens; as far as all prompts grew, what they cost each other
-    too."""
+    """Claim the prefill of the additional tokens.
+
+    If all prompts grew, also claim what they cost each other.
+    """
     if not case.workload.prompts_grew:
-        return None  # the slow ones happen to be longer than the baseline's slow ones
+        return None  # only the slow requests are longer
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
-    of_all = 1.0 - of_few_prompts(case)
+    of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # The decodes that they stretch are prefill_interference's.
+        # prefill_interference claims the decodes that they stretch.
         weights |= {
             name: share * of_all
-            for name, share in waiting(case, blame.PROMPTS).items()
+            for name, share in wait_weights(case, drivers.PROMPTS).items()
             if not name.startswith("decode_")
         }
     if len(weights) == 1 and case.grown_s("prefill_longer") <= 0:
@@ -32,14 +34,14 @@ def detect(case: Case) -> Claim | None:
         weights=weights,
         evidence=[
             Evidence("prompt tokens, median", *case.quantiles("prompt_tokens", 0.5)),
-            Evidence("prompt tokens, longest of a hundred", *case.quantiles("prompt_tokens", 0.99)),
+            Evidence("prompt tokens, 99th percentile", *case.quantiles("prompt_tokens", 0.99)),
             Evidence(
                 "prompt tokens, mean over the slow requests",
-                *case.of_usual_and_slow("prompt_tokens"),
+                *case.slow_means("prompt_tokens"),
             ),
         ],
         levers=[
-            Lever("an objective and servers of their own for long prompts"),
-            Lever("shorter prompts: fewer retrieved passages, a summary of the conversation"),
+            Lever("give long prompts their own objective and servers"),
+            Lever("shorten prompts: fewer retrieved passages, a summary of the conversation"),
         ],
     )

@@ -1,36 +1,36 @@
-"""Requests for rare adapters wait until theirs is loaded in another's place."""
+"""Requests for rare adapters wait until their adapter has replaced another."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence
-from diagnosis.causes.held_back import adapters_load, for_adapter
-from diagnosis.causes.levers import lever
+from diagnosis.claim import Claim, Evidence
+from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import adapters_are_loading, waits_for_adapter
+from diagnosis.evidence.levers import lever
+from diagnosis.growth.case import Case
 
 ID = "lora_swap"
-SUMMARY = "requests for rare adapters wait until theirs is loaded in another's place"
+SUMMARY = "requests for rare adapters wait until their adapter has replaced another"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time held back of requests that need an adapter."""
-    adapter = for_adapter(case)
-    loading = adapters_load(case)
+    """Claim the hold time of requests that need an adapter."""
+    adapter = waits_for_adapter(case)
+    loading = adapters_are_loading(case)
     if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
-    # An adapter is loaded between two steps, in which everybody stands still.
+    # An adapter is loaded between two steps; all requests stand still meanwhile.
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,
         weights={
             **still,
-            "queue_held": adapter * blame.for_adapters(case).get(blame.ADAPTERS, 1.0),
+            "queue_held": adapter * drivers.for_adapters(case).get(drivers.ADAPTERS, 1.0),
         },
         evidence=[
             Evidence("requests deferred, mean", *case.mean("deferred")),
-            Evidence("adapters waited for, mean", *case.mean("waiting_loras")),
+            Evidence("adapters that requests wait for, mean", *case.mean("waiting_loras")),
             Evidence("adapters running, mean", *case.mean("running_loras")),
         ],
         levers=[
-            lever(case, "more adapters on the GPU", "--max-loras", factor=2.0),
-            lever(case, "more adapters in host memory", "--max-cpu-loras", factor=2.0),
+            lever(case, "keep more adapters on the GPU", "--max-loras", factor=2.0),
+            lever(case, "keep more adapters in host memory", "--max-cpu-loras", factor=2.0),
         ],
     )

@@ -1,17 +1,17 @@
-"""The answer is ready, and the client or the network takes it slowly."""
+"""The answer is ready, but the client or the network takes it slowly."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "network_or_client"
-SUMMARY = "the answer is ready, and the client or the network takes it slowly"
+SUMMARY = "the answer is ready, but the client or the network takes it slowly"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what lies between the last token and the last byte."""
+    """Claim the time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    # To the first byte nobody else can hold a server up: that one is the API server's.
+    # Before the first byte, only the API server itself can delay delivery.
     if (
         case.question.metric is not Metric.E2E
         or delivery <= 0
@@ -24,10 +24,10 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             Evidence(
                 "seconds from last token to last byte, mean over the slow requests",
-                *case.of_usual_and_slow("delivery_s"),
+                *case.slow_means("delivery_s"),
             ),
         ],
         levers=[
-            Lever("look at the client, its region and the proxies between: the server was done"),
+            Lever("check the client, its region and the proxies between: the server had finished"),
         ],
     )

@@ -1,36 +1,38 @@
-"""Someone else works on the same GPU or the same CPUs, whose clocks are as ever."""
+"""Another process uses the same GPU or CPUs; the clocks are unchanged."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.hardware import foreign_cpus, gpu_mean
-from diagnosis.causes.machine import showing, slowed_at
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.gpus_and_hosts import foreign_cpus, gpu_mean
+from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.growth.case import Case
 
 ID = "noisy_neighbour"
-SUMMARY = "someone else works on the same GPU or the same CPUs, whose clocks are as ever"
+SUMMARY = "another process uses the same GPU or CPUs; their clocks are unchanged"
 
 _FOREIGN_CPUS = 0.3
-"""CPUs that others use beyond the baseline, for them to be in the way."""
+"""Additional CPUs used by other processes, compared with the baseline, that count as
+interference."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the slower pace, where another process, a busy host or stolen time says so."""
-    times = showing(case, _shows)
+    """Claim the slower pace on replicas with foreign GPU processes, a busy host or stolen CPU
+    time."""
+    times = slow_replicas_showing(case, _shows)
     if not times:
         return None
     replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times),
+        weights=weights_of_slow_replicas(case, times),
         evidence=[
             Evidence("times longer for the same work", 1.0, max(times.values())),
-            Evidence("processes of others on the GPU", *gpu_mean(where, "foreign_processes")),
-            Evidence("CPUs of the host that others use", *foreign_cpus(where)),
+            Evidence("other processes on the GPU", *gpu_mean(where, "foreign_processes")),
+            Evidence("CPUs used by other processes", *foreign_cpus(where)),
             Evidence("CPUs stolen by the hypervisor", *where.rate("host_cpu_steal_s_total")),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
         ],
         levers=[
-            Lever("give the server its GPU and cores alone (MIG, cpuset, a taint)"),
+            Lever("give the server exclusive use of its GPU and cores (MIG, cpuset, a taint)"),
             Lever("find the neighbour with nvidia-smi and top, and move it"),
         ],
         where={"replica": replicas[0]} if len(replicas) == 1 else {},

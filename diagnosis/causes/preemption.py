@@ -1,21 +1,21 @@
-"""Running requests lose their blocks to others and are computed again."""
+"""Running requests lose their KV blocks to others and are computed again."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import OF_BLOCKS, waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import OF_BLOCKS, wait_weights
+from diagnosis.growth.case import Case
 
 ID = "preemption"
-SUMMARY = "running requests lose their blocks to others and are computed again"
+SUMMARY = "running requests lose their KV blocks to others and are computed again"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time spent evicted and computing again, and the wait for the evicted's places."""
-    seats = waiting(case, blame.PREEMPTION)
+    """Claim the time spent evicted and recomputing, and the wait for evicted requests' places."""
+    seats = wait_weights(case, drivers.PREEMPTION)
     if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        # Who waits for the place of an evicted one is not evicted himself; who waits for blocks
-        # waits for the memory that both lack.
+        # A request may wait for an evicted one's place without being evicted. A wait for blocks is
+        # a wait for the memory that both lack.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None
@@ -27,8 +27,8 @@ def detect(case: Case) -> Claim | None:
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[
-            lever(case, "fewer sequences at a time", "--max-num-seqs", factor=0.5),
-            Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8"),
-            lever(case, "leave more memory to the cache", "--gpu-memory-utilization"),
+            lever(case, "run fewer sequences at a time", "--max-num-seqs", factor=0.5),
+            Lever("store the KV cache in 8 bits", "--kv-cache-dtype fp8"),
+            lever(case, "give the cache more memory", "--gpu-memory-utilization"),
         ],
     )

@@ -1,32 +1,32 @@
 """Prefills of other requests share the steps of running decodes and stretch them."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import of_prefills
-from diagnosis.causes.traffic_growth import driven_by
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.traffic_growth import tenant_evidence
+from diagnosis.evidence.waits import prefill_share
+from diagnosis.growth.case import Case
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what others' prefills cost the decodes, where longer prompts or more of them brought
-    it about."""
-    blamed = blame.for_prefill(case)
-    share = blamed.get(blame.PROMPTS, 0.0) + blamed.get(blame.LOAD, 0.0) * of_prefills(case)
+    """Claim what others' prefills cost decodes, as far as longer prompts or more of them drive
+    it."""
+    shares = drivers.for_prefill(case)
+    share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     if case.grown_s("decode_others_prefill") <= 0 or not share:
         return None
-    where, who, limit = driven_by(case, "prompt_tokens")
+    where, who, limit = tenant_evidence(case, "prompt_tokens")
     return Claim(
         cause=ID,
         weights={"decode_others_prefill": share},
         evidence=[
             *who,
             Evidence(
-                "prompt tokens of others in one step, at most, mean over the slow requests",
-                *case.of_usual_and_slow("others_prefill_tokens_max"),
+                "most prompt tokens of others in one step, mean over the slow requests",
+                *case.slow_means("others_prefill_tokens_max"),
             ),
             Evidence(
                 "prompt tokens, mean",
@@ -37,8 +37,8 @@ def detect(case: Case) -> Claim | None:
         ],
         levers=[
             *limit,
-            lever(case, "smaller steps", "--max-num-batched-tokens", factor=0.25),
-            Lever("a class of servers of its own for long prompts, or prefill apart from decode"),
+            lever(case, "make steps smaller", "--max-num-batched-tokens", factor=0.25),
+            Lever("give long prompts their own servers, or separate prefill from decode"),
         ],
         where=where,
     )

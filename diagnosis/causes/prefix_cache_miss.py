@@ -1,22 +1,22 @@
-"""Prompts of the same length are found less in the prefix cache and are computed instead."""
+"""Fewer prompt tokens are found in the prefix cache; they are computed instead."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever_if
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever_if
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "prefix_cache_miss"
-SUMMARY = "prompts of the same length are found less in the prefix cache and are computed instead"
+SUMMARY = "fewer prompt tokens are found in the prefix cache; they are computed instead"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims own prefill of tokens no longer cached, and what others' misses cost."""
+    """Claim the prefill of tokens that are no longer cached, and what others' misses cost."""
     if case.demand.log_uncached <= 0.02:
         return None
     return Claim(
         cause=ID,
-        weights={**waiting(case, blame.MISSES), "prefill_uncached": 1.0},
+        weights={**wait_weights(case, drivers.MISSES), "prefill_uncached": 1.0},
         evidence=[
             Evidence(
                 "prompt tokens found in the cache, ratio",
@@ -30,8 +30,8 @@ def detect(case: Case) -> Claim | None:
             Evidence("prompt tokens computed/s", *case.rate("prefill_tokens_total")),
         ],
         levers=[
-            Lever("route a conversation to the replica that has its prefix"),
-            Lever("keep what changes (time, user) out of the beginning of the prompt"),
+            Lever("route a conversation to the replica that has its prefix cached"),
+            Lever("move variable text (time, user) away from the beginning of the prompt"),
             Lever("keep evicted blocks in host memory", "--kv-offloading-size"),
             *lever_if(case, "turn the cache on", "--enable-prefix-caching", False),
         ],

@@ -1,4 +1,4 @@
-"""All detectors, by the id that `tailspan explain` prints."""
+"""All detectors, by the cause id that `tailspan explain` prints."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from diagnosis.causes import (
     spec_decode_rejection,
     tenant_flood,
 )
-from diagnosis.causes.claim import Detector
+from diagnosis.claim import Detector
 
 _MODULES = (
     load_exceeds_capacity,
@@ -62,4 +62,4 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
 SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {module.ID: module.SUMMARY for module in _MODULES}
 )
-"""What each cause is, in a sentence's words."""
+"""Each cause in one sentence."""

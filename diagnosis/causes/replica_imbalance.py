@@ -1,32 +1,34 @@
-"""The router sends one replica more than its share, and only there requests wait."""
+"""The router sends one replica more than its share, and requests wait only there."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
-SUMMARY = "the router sends one replica more than its share, and only there requests wait"
+SUMMARY = "the router sends one replica more than its share, and requests wait only there"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what the replica's growth beyond the fleet's is to blame for."""
-    weights = waiting(case, blame.SKEW)
-    if not weights or not case.victims:
+    """Claim what the replica's growth beyond the fleet's drives."""
+    weights = wait_weights(case, drivers.SKEW)
+    if not weights or not case.slow_replicas:
         return None
     demand = case.demand
-    before = demand.victims_before_per_s / max(demand.fleet_before_per_s, 1e-9)
-    now = demand.victims_now_per_s / max(demand.fleet_now_per_s, 1e-9)
+    before = demand.slow_replicas_before_per_s / max(demand.fleet_before_per_s, 1e-9)
+    now = demand.slow_replicas_now_per_s / max(demand.fleet_now_per_s, 1e-9)
     return Claim(
         cause=ID,
         weights=weights,
         evidence=[
-            Evidence(f"share of the traffic that {', '.join(case.victims)} gets", before, now),
+            Evidence(
+                f"share of the traffic that {', '.join(case.slow_replicas)} gets", before, now
+            ),
             Evidence("requests waiting there, mean", *case.mean("waiting")),
             Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
         ],
         levers=[
-            Lever("route by outstanding requests, or by cached prefix with a cap on the skew"),
+            Lever("route by outstanding requests, or by cached prefix with a limit on the skew"),
         ],
-        where={"replica": case.victims[0]},
+        where={"replica": case.slow_replicas[0]},
     )

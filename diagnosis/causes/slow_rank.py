@@ -1,31 +1,35 @@
-"""One GPU of a replica lags, and the others of its group wait for it in every step."""
+"""One GPU of a replica lags; the others of its group wait for it in every step."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.hardware import gpu_apart, gpu_mean
-from diagnosis.causes.machine import showing, slowed_at
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_outlier
+from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.growth.case import Case
 
 ID = "slow_rank"
-SUMMARY = "one GPU of a replica lags, and the others of its group wait for it in every step"
+SUMMARY = "one GPU of a replica lags; the others of its group wait for it in every step"
 
 _APART = 0.15
-"""How much busier or idler, as a ratio of its peers, a rank is that is not like them."""
+"""Difference from its peers' activity, as a ratio of theirs, that makes a rank an outlier."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the slower pace, where one GPU's pattern stands apart from its peers'."""
-    times = showing(case, _shows)
+    """Claim the slower pace where one GPU's activity differs from its peers'."""
+    times = slow_replicas_showing(case, _shows)
     if not times:
         return None
     replicas = list(times)
     where = case.at(replicas[0])
-    apart_before, apart_now, gpu = gpu_apart(where, "sm_active_ratio")
+    apart_before, apart_now, gpu = gpu_outlier(where, "sm_active_ratio")
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times),
+        weights=weights_of_slow_replicas(case, times),
         evidence=[
             Evidence("times longer for the same work", 1.0, max(times.values())),
-            Evidence(f"SM activity of GPU {gpu} off its peers', ratio", apart_before, apart_now),
+            Evidence(
+                f"SM activity of GPU {gpu}, difference from its peers, ratio",
+                apart_before,
+                apart_now,
+            ),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
         ],
         levers=[
@@ -38,5 +42,5 @@ def detect(case: Case) -> Claim | None:
 
 
 def _shows(case: Case) -> bool:
-    apart_before, apart_now, gpu = gpu_apart(case, "sm_active_ratio")
+    apart_before, apart_now, gpu = gpu_outlier(case, "sm_active_ratio")
     return gpu is not None and apart_now is not None and apart_now >= (apart_before or 0.0) + _APART

@@ -1,27 +1,28 @@
-"""Fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer."""
+"""Fewer drafted tokens are accepted: each step yields fewer tokens, so each token takes longer."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "spec_decode_rejection"
-SUMMARY = "fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer"
+SUMMARY = "fewer drafted tokens are accepted: a step yields fewer tokens, so each takes longer"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the slower tokens as far as prefill keeps its pace, and who waits for their places."""
-    share = blame.drafts_share(case)
+    """Claim slower tokens as far as prefill keeps its pace, and the wait for the places they
+    occupy."""
+    share = drivers.drafts_share(case)
     if not share:
         return None
-    prefill, decode = case.pace
-    # As many more steps for the same tokens meet as much more of the others' work in them.
+    prefill, decode = case.slowdowns
+    # The same tokens take more steps, and in these they meet more of the others' work.
     beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,
         weights={
-            **waiting(case, blame.DRAFTS),
+            **wait_weights(case, drivers.DRAFTS),
             "decode_own": share,
             "decode_others_decode": max(share, beyond),
             "decode_others_prefill": beyond,
@@ -36,7 +37,12 @@ def detect(case: Case) -> Claim | None:
             Evidence("times longer for a prompt's own work", 1.0, prefill),
         ],
         levers=[
-            lever(case, "draft less", "--speculative-config num_speculative_tokens", factor=0.5),
-            Lever("turn speculation off for this traffic"),
+            lever(
+                case,
+                "draft fewer tokens",
+                "--speculative-config num_speculative_tokens",
+                factor=0.5,
+            ),
+            Lever("disable speculative decoding for this traffic"),
         ],
     )

@@ -1,21 +1,21 @@
 """One tenant sends many times its usual traffic, and the others wait behind it."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import waiting
-from diagnosis.causes.traffic_growth import flooded
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.traffic_growth import flooded
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "tenant_flood"
 SUMMARY = "one tenant sends many times its usual traffic, and the others wait behind it"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what the rate's growth is to blame for, where it is one tenant's."""
+    """Claim what the growth of one tenant's request rate drives."""
     tenant = case.demand.tenant
     if tenant is None or not flooded(case):
         return None
-    weights = waiting(case, blame.FLOOD)
+    weights = wait_weights(case, drivers.FLOOD)
     if not weights:
         return None
     return Claim(
@@ -32,7 +32,7 @@ def detect(case: Case) -> Claim | None:
         ],
         levers=[
             Lever(f"limit the rate of {tenant.tenant} at the gateway"),
-            Lever("let the other tenants go first", "--scheduling-policy priority"),
+            Lever("give the other tenants priority", "--scheduling-policy priority"),
         ],
         where={"tenant": tenant.tenant},
     )

@@ -33,7 +33,7 @@ _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the exception that is being handled; the first of each hook is logged."""
+    """Count the exception that is being handled; log the first one of each hook."""
     with suppress(Exception):  # a log handler may raise, too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -54,7 +54,7 @@ def count(event: str, message: str) -> None:
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make a procedure swallow and count whatever it raises; the first of each hook is logged.
+    """Make a procedure swallow and count its exceptions; log the first one of each hook.
 
     Args:
         hook: the name under which failures are counted.
@@ -100,7 +100,7 @@ class Hooks:
         after: After | None = None,
         failed: Callable[[], None] | None = None,
     ) -> Any:
-        """Wrap a function of vLLM's.
+        """Wrap a function of vLLM.
 
         Args:
             original: the function.
@@ -207,7 +207,7 @@ class Hooks:
 
 
 def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
-    """Return a function that finds one argument in a call of a function of vLLM's.
+    """Return a function that finds one argument in a call of a vLLM function.
 
     Args:
         original: the function.

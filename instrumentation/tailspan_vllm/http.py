@@ -1,8 +1,7 @@
-"""The HTTP edge: when a request was received, when its first and last byte left.
+"""The HTTP edge: when a request was received, and when its first and last byte were sent.
 
-An ASGI layer, the outermost one. Per request it takes two clock readings and wraps `send`
-in a plain function that, after the first byte, does nothing but pass the message on: no
-coroutine of ours is added per streamed chunk.
+The outermost ASGI layer. Per request it reads the clock twice and wraps `send` in a plain
+function that only passes messages on after the first byte, so it adds no coroutine per chunk.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ from contextvars import Token
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.capture import Capture, process_capture
-from tailspan_vllm.exchange import Exchange, Scope, current
+from tailspan_vllm.front_end.capture import Capture, process_capture
+from tailspan_vllm.request.exchange import Exchange, Scope, current
 from tailspan_vllm.settings import settings_from
 
 Message = MutableMapping[str, Any]
@@ -24,19 +23,19 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""How long after the answer's end the engine may take to say that a request has ended."""
+"""How long after the end of the answer the engine may report that a request has ended."""
 
 
 class TimingMiddleware:
-    """ASGI layer around a vLLM server; harmless when added twice."""
+    """ASGI layer around a vLLM server; idempotent."""
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # Named by hand in `--middleware`, it is made without a capture.
+        # vLLM's `--middleware` creates it without a capture.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event, timed where it is an HTTP request."""
+        """Serve one connection event; time it if it is an HTTP request."""
         capture = self.capture
         exchange = _begin(capture, scope)
         if exchange is None or capture is None:
@@ -72,7 +71,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
-    with suppress(ValueError):  # a coroutine that is closed from outside ends in another context
+    with suppress(ValueError):  # a coroutine closed from outside ends in another context
         current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
@@ -91,7 +90,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
                 if message["type"] == "http.response.start":
                     exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
-                    # What is written after the client has gone is no answer.
+                    # Bytes written after the client has left are not an answer.
                     exchange.first_byte = time.monotonic()
             except Exception:
                 guard.note_failure("send")
@@ -110,7 +109,7 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
     def note(message: Message) -> None:
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
-            # uvicorn says "disconnect" also when an answer is complete.
+            # uvicorn also reports "disconnect" when an answer is complete.
             cycle = getattr(receive, "__self__", None)
             exchange.disconnected = not getattr(cycle, "response_complete", False)
 

@@ -1,8 +1,8 @@
-"""The vocabulary: every span, event, attribute and metric name, spelled once.
+"""The names of all spans, events, attributes and metrics.
 
-What leaves an instrumented vLLM is named here, and every other part of Tailspan reads
-its names from here. Where OpenTelemetry's GenAI conventions have a name it is used;
-what they lack is `tailspan.`. Durations are seconds, as OpenTelemetry asks.
+The only place that spells them; all other parts of Tailspan import them from here. Names come from
+OpenTelemetry's GenAI conventions where those have one, and begin with `tailspan.` otherwise.
+Durations are in seconds, as OpenTelemetry recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -10,7 +10,7 @@ Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 from typing import Final
 
 SCOPE: Final = "tailspan_vllm"
-"""Instrumentation scope of all that `tailspan-vllm` emits."""
+"""Instrumentation scope of everything that `tailspan-vllm` exports."""
 
 # --- Resource -----------------------------------------------------------------------
 SERVICE_NAME: Final = "service.name"
@@ -18,7 +18,7 @@ SERVICE_INSTANCE_ID: Final = "service.instance.id"
 CLOUD_REGION: Final = "cloud.region"
 PROCESS_PID: Final = "process.pid"
 SIMULATED: Final = "tailspan.simulated"
-"""True on a resource that no real server stands behind."""
+"""True on a resource of simulated data."""
 
 # --- Span attributes from the conventions ---------------------------------------------
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -56,7 +56,7 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""What the queue phase consists of, in the order of `parts.QueueParts`; they sum to it."""
+"""Parts of the queue phase, in the order of `parts.QueueParts`; they sum to it."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -64,7 +64,7 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.preempted",
     "tailspan.prefill.stall",
 )
-"""What prefill consists of, in the order of `parts.Parts`; they sum to it."""
+"""Parts of the prefill phase, in the order of `parts.Parts`; they sum to it."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -72,7 +72,7 @@ DECODE_PARTS: Final = (
     "tailspan.decode.preempted",
     "tailspan.decode.stall",
 )
-"""What decode consists of, likewise."""
+"""Parts of the decode phase, in the order of `parts.Parts`; they sum to it."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
@@ -95,12 +95,12 @@ LAST_TOKEN: Final = "tailspan.last_token"
 PREEMPTION: Final = "tailspan.preempted"
 RESUMPTION: Final = "tailspan.resumed"
 
-# --- Event: an engine began to run with these arguments --------------------------------
+# --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""Attribute that names an event where OpenTelemetry's protocol has no field for it yet."""
+"""Attribute with the event's name, for versions of OpenTelemetry's protocol without a field."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request has not ended. It has the trace and span id that its span will have."""
+"""Event: a request has not ended. It has the trace id and span id of its later span."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -109,43 +109,59 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of what the model is built of, as in `tailspan.model.layers`."""
+"""Prefix of the model's shape, as in `tailspan.model.num_hidden_layers`."""
+
+UNITS: Final[dict[str, str]] = {}
+"""UCUM unit of each metric of an engine."""
+GPU_UNITS: Final[dict[str, str]] = {}
+"""UCUM unit of each metric of a GPU."""
+
+
+def _metric(name: str, unit: str) -> str:
+    UNITS[name] = unit
+    return name
+
+
+def _gpu_metric(name: str, unit: str) -> str:
+    GPU_UNITS[name] = unit
+    return name
+
 
 # --- Metrics: gauges --------------------------------------------------------------------
-WAITING: Final = "tailspan.engine.requests.waiting"
-RUNNING: Final = "tailspan.engine.requests.running"
-DEFERRED: Final = "tailspan.engine.requests.deferred"
-"""Of those waiting, the ones that a passing constraint holds back, such as an adapter's slot."""
-FETCHING_KV: Final = "tailspan.engine.requests.fetching_kv"
-"""Of those waiting, the ones whose cache is on its way from outside the engine."""
-IN_FLIGHT: Final = "tailspan.engine.requests.in_flight"
-OLDEST_REQUEST_AGE: Final = "tailspan.engine.requests.oldest_age"
-LAST_STEP_AGE: Final = "tailspan.engine.step.last_age"
+WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
+RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
+DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
+"""Waiting requests that a temporary constraint holds back, such as an adapter's slot."""
+FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
+"""Waiting requests whose KV cache is being fetched from outside the engine."""
+IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
+OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
+LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""What a front end reports of requests that have not ended, also while the engine is silent."""
-KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
-WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
-RUNNING_LORAS: Final = "tailspan.engine.lora.running"
-LONGEST_STEP: Final = "tailspan.engine.step.longest"
+"""Gauges of unfinished requests, which a front end reports even while the engine hangs."""
+KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
+WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
+RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")
+LONGEST_STEP: Final = _metric("tailspan.engine.step.longest", "s")
 STEP_MODEL: Final = (
-    "tailspan.engine.step_model.base",
-    "tailspan.engine.step_model.per_prefill_token",
-    "tailspan.engine.step_model.per_prefill_attention",
-    "tailspan.engine.step_model.per_context_token",
-    "tailspan.engine.step_model.per_decode",
+    _metric("tailspan.engine.step_model.base", "s"),
+    _metric("tailspan.engine.step_model.per_prefill_token", "s"),
+    _metric("tailspan.engine.step_model.per_prefill_attention", "s"),
+    _metric("tailspan.engine.step_model.per_context_token", "s"),
+    _metric("tailspan.engine.step_model.per_decode", "s"),
 )
 """The coefficients γ, α, κ, β, δ of the step model."""
-STEP_MODEL_ERROR: Final = "tailspan.engine.step_model.error"
-STEP_MODEL_R_SQUARED: Final = "tailspan.engine.step_model.r_squared"
-HOST_CPUS: Final = "tailspan.host.cpus"
+STEP_MODEL_ERROR: Final = _metric("tailspan.engine.step_model.error", "1")
+STEP_MODEL_R_SQUARED: Final = _metric("tailspan.engine.step_model.r_squared", "1")
+HOST_CPUS: Final = _metric("tailspan.host.cpus", "{cpu}")
 # --- Metrics: monotonic sums, counted since the engine started -----------------------------
-STEPS: Final = "tailspan.engine.steps"
-BUSY_TIME: Final = "tailspan.engine.busy_time"
-STALL_TIME: Final = "tailspan.engine.stall_time"
-SCHEDULED_PREFILL_TOKENS: Final = "tailspan.engine.prefill.scheduled"
-PREFILL_ATTENTION: Final = "tailspan.engine.prefill.attention"
-CONTEXT_TOKENS: Final = "tailspan.engine.decode.context"
-SCHEDULED_DECODES: Final = "tailspan.engine.decode.scheduled"
+STEPS: Final = _metric("tailspan.engine.steps", "{step}")
+BUSY_TIME: Final = _metric("tailspan.engine.busy_time", "s")
+STALL_TIME: Final = _metric("tailspan.engine.stall_time", "s")
+SCHEDULED_PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.scheduled", "{token}")
+PREFILL_ATTENTION: Final = _metric("tailspan.engine.prefill.attention", "{pair}")
+CONTEXT_TOKENS: Final = _metric("tailspan.engine.decode.context", "{token}")
+SCHEDULED_DECODES: Final = _metric("tailspan.engine.decode.scheduled", "{sequence}")
 OF_THE_LEDGER: Final = (
     STEPS,
     BUSY_TIME,
@@ -155,132 +171,61 @@ OF_THE_LEDGER: Final = (
     CONTEXT_TOKENS,
     SCHEDULED_DECODES,
 )
-"""What an engine core counts itself, step by step."""
-PREFILL_TOKENS: Final = "tailspan.engine.prefill.tokens"
-DECODE_TOKENS: Final = "tailspan.engine.decode.tokens"
-PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
-PREFIX_CACHE_HITS: Final = "tailspan.engine.prefix_cache.hits"
-EXTERNAL_CACHE_QUERIES: Final = "tailspan.engine.external_prefix_cache.queries"
-EXTERNAL_CACHE_HITS: Final = "tailspan.engine.external_prefix_cache.hits"
-LOCAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_local"
-EXTERNAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_external"
-KV_TRANSFER_BYTES: Final = "tailspan.engine.kv_transfer.bytes"
-KV_TRANSFER_TIME: Final = "tailspan.engine.kv_transfer.time"
-KV_TRANSFER_FAILURES: Final = "tailspan.engine.kv_transfer.failures"
-ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
-DRAFTS: Final = "tailspan.engine.speculation.drafts"
-DRAFT_TOKENS: Final = "tailspan.engine.speculation.draft_tokens"
-ACCEPTED_TOKENS: Final = "tailspan.engine.speculation.accepted_tokens"
-MODELLED_FLOPS: Final = "tailspan.engine.modelled.flops"
-MODELLED_READ_BYTES: Final = "tailspan.engine.modelled.read_bytes"
-MODELLED_WRITE_BYTES: Final = "tailspan.engine.modelled.write_bytes"
-PROCESS_CPU_TIME: Final = "tailspan.process.cpu_time"
-CORE_CPU_TIME: Final = "tailspan.engine.cpu_time"
-HOST_BUSY_TIME: Final = "tailspan.host.cpu.busy_time"
-HOST_STEAL_TIME: Final = "tailspan.host.cpu.steal_time"
-# --- Metrics: the instrumentation on itself ------------------------------------------------
-SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
+"""Totals that the engine core itself counts at each step."""
+PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.tokens", "{token}")
+DECODE_TOKENS: Final = _metric("tailspan.engine.decode.tokens", "{token}")
+PREFIX_CACHE_QUERIES: Final = _metric("tailspan.engine.prefix_cache.queries", "{token}")
+PREFIX_CACHE_HITS: Final = _metric("tailspan.engine.prefix_cache.hits", "{token}")
+EXTERNAL_CACHE_QUERIES: Final = _metric("tailspan.engine.external_prefix_cache.queries", "{token}")
+EXTERNAL_CACHE_HITS: Final = _metric("tailspan.engine.external_prefix_cache.hits", "{token}")
+LOCAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_local", "{token}")
+EXTERNAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_external", "{token}")
+KV_TRANSFER_BYTES: Final = _metric("tailspan.engine.kv_transfer.bytes", "By")
+KV_TRANSFER_TIME: Final = _metric("tailspan.engine.kv_transfer.time", "s")
+KV_TRANSFER_FAILURES: Final = _metric("tailspan.engine.kv_transfer.failures", "{transfer}")
+ENGINE_PREEMPTIONS: Final = _metric("tailspan.engine.preemptions", "{preemption}")
+DRAFTS: Final = _metric("tailspan.engine.speculation.drafts", "{draft}")
+DRAFT_TOKENS: Final = _metric("tailspan.engine.speculation.draft_tokens", "{token}")
+ACCEPTED_TOKENS: Final = _metric("tailspan.engine.speculation.accepted_tokens", "{token}")
+MODELLED_FLOPS: Final = _metric("tailspan.engine.modelled.flops", "{flop}")
+MODELLED_READ_BYTES: Final = _metric("tailspan.engine.modelled.read_bytes", "By")
+MODELLED_WRITE_BYTES: Final = _metric("tailspan.engine.modelled.write_bytes", "By")
+PROCESS_CPU_TIME: Final = _metric("tailspan.process.cpu_time", "s")
+CORE_CPU_TIME: Final = _metric("tailspan.engine.cpu_time", "s")
+HOST_BUSY_TIME: Final = _metric("tailspan.host.cpu.busy_time", "s")
+HOST_STEAL_TIME: Final = _metric("tailspan.host.cpu.steal_time", "s")
+# --- Metrics of the instrumentation itself --------------------------------------------------
+SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}")
 DROP_REASON: Final = "tailspan.drop.reason"
-"""Attribute of dropped spans: why."""
+"""Attribute of dropped spans: the reason."""
 UNAUTHENTICATED: Final = "unauthenticated"
 """The drop reason of requests that the server answered with 401 or 403."""
-HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
+HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
-"""Attribute of hook failures: which hook."""
-ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
+"""Attribute of hook failures: the hook's name."""
+ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
 
-# --- Metrics of GPUs, which a sampler beside the server tells of ----------------------------
+# --- Metrics of GPUs, reported by a sampler beside the server -------------------------------
 GPU: Final = "hw.id"
 GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
-GPU_DRAM_UTILIZATION: Final = "tailspan.gpu.dram.utilization"
-"""Share of the peak bandwidth; OpenTelemetry's `hw.gpu.memory.utilization` is the share used."""
-GPU_DRAM_BANDWIDTH: Final = "tailspan.gpu.dram.bandwidth"
-GPU_SM_ACTIVITY: Final = "tailspan.gpu.sm.activity"
-GPU_TENSOR_ACTIVITY: Final = "tailspan.gpu.tensor.activity"
-GPU_MEMORY_USED: Final = "tailspan.gpu.memory.used"
-GPU_MEMORY_TOTAL: Final = "tailspan.gpu.memory.total"
-GPU_POWER: Final = "tailspan.gpu.power"
-GPU_ENERGY: Final = "tailspan.gpu.energy"
-GPU_SM_CLOCK: Final = "tailspan.gpu.sm.clock"
-GPU_SM_CLOCK_MAX: Final = "tailspan.gpu.sm.clock_max"
-GPU_MEMORY_CLOCK: Final = "tailspan.gpu.memory.clock"
-GPU_THROTTLED: Final = "tailspan.gpu.throttled"
-GPU_FOREIGN_PROCESSES: Final = "tailspan.gpu.foreign_processes"
-GPU_PCIE_RECEIVED: Final = "tailspan.gpu.pcie.received"
-GPU_PCIE_SENT: Final = "tailspan.gpu.pcie.sent"
-GPU_NVLINK_RECEIVED: Final = "tailspan.gpu.nvlink.received"
-GPU_NVLINK_SENT: Final = "tailspan.gpu.nvlink.sent"
-
-GPU_UNITS: Final[dict[str, str]] = {
-    GPU_DRAM_UTILIZATION: "1",
-    GPU_DRAM_BANDWIDTH: "By/s",
-    GPU_SM_ACTIVITY: "1",
-    GPU_TENSOR_ACTIVITY: "1",
-    GPU_MEMORY_USED: "By",
-    GPU_MEMORY_TOTAL: "By",
-    GPU_POWER: "W",
-    GPU_ENERGY: "J",
-    GPU_SM_CLOCK: "Hz",
-    GPU_SM_CLOCK_MAX: "Hz",
-    GPU_MEMORY_CLOCK: "Hz",
-    GPU_THROTTLED: "{reason}",
-    GPU_FOREIGN_PROCESSES: "{process}",
-    GPU_PCIE_RECEIVED: "By/s",
-    GPU_PCIE_SENT: "By/s",
-    GPU_NVLINK_RECEIVED: "By/s",
-    GPU_NVLINK_SENT: "By/s",
-}
-"""UCUM unit of each metric of a GPU."""
-
-UNITS: Final[dict[str, str]] = {
-    WAITING: "{request}",
-    RUNNING: "{request}",
-    DEFERRED: "{request}",
-    FETCHING_KV: "{request}",
-    IN_FLIGHT: "{request}",
-    OLDEST_REQUEST_AGE: "s",
-    LAST_STEP_AGE: "s",
-    KV_USAGE: "1",
-    WAITING_LORAS: "{request}",
-    RUNNING_LORAS: "{request}",
-    LONGEST_STEP: "s",
-    **dict.fromkeys(STEP_MODEL, "s"),
-    STEP_MODEL_ERROR: "1",
-    STEP_MODEL_R_SQUARED: "1",
-    HOST_CPUS: "{cpu}",
-    STEPS: "{step}",
-    BUSY_TIME: "s",
-    STALL_TIME: "s",
-    SCHEDULED_PREFILL_TOKENS: "{token}",
-    PREFILL_ATTENTION: "{pair}",
-    CONTEXT_TOKENS: "{token}",
-    SCHEDULED_DECODES: "{sequence}",
-    PREFILL_TOKENS: "{token}",
-    DECODE_TOKENS: "{token}",
-    PREFIX_CACHE_QUERIES: "{token}",
-    PREFIX_CACHE_HITS: "{token}",
-    EXTERNAL_CACHE_QUERIES: "{token}",
-    EXTERNAL_CACHE_HITS: "{token}",
-    LOCAL_CACHED_PROMPT_TOKENS: "{token}",
-    EXTERNAL_CACHED_PROMPT_TOKENS: "{token}",
-    KV_TRANSFER_BYTES: "By",
-    KV_TRANSFER_TIME: "s",
-    KV_TRANSFER_FAILURES: "{transfer}",
-    ENGINE_PREEMPTIONS: "{preemption}",
-    DRAFTS: "{draft}",
-    DRAFT_TOKENS: "{token}",
-    ACCEPTED_TOKENS: "{token}",
-    MODELLED_FLOPS: "{flop}",
-    MODELLED_READ_BYTES: "By",
-    MODELLED_WRITE_BYTES: "By",
-    PROCESS_CPU_TIME: "s",
-    CORE_CPU_TIME: "s",
-    HOST_BUSY_TIME: "s",
-    HOST_STEAL_TIME: "s",
-    SPANS_DROPPED: "{span}",
-    HOOK_FAILURES: "{failure}",
-    ACCOUNTS_DROPPED: "{account}",
-}
-"""UCUM unit of each metric of an engine."""
+GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
+"""Share of the peak bandwidth. OpenTelemetry's `hw.gpu.memory.utilization` is the share of
+capacity in use."""
+GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
+GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
+GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")
+GPU_MEMORY_USED: Final = _gpu_metric("tailspan.gpu.memory.used", "By")
+GPU_MEMORY_TOTAL: Final = _gpu_metric("tailspan.gpu.memory.total", "By")
+GPU_POWER: Final = _gpu_metric("tailspan.gpu.power", "W")
+GPU_ENERGY: Final = _gpu_metric("tailspan.gpu.energy", "J")
+GPU_SM_CLOCK: Final = _gpu_metric("tailspan.gpu.sm.clock", "Hz")
+GPU_SM_CLOCK_MAX: Final = _gpu_metric("tailspan.gpu.sm.clock_max", "Hz")
+GPU_MEMORY_CLOCK: Final = _gpu_metric("tailspan.gpu.memory.clock", "Hz")
+GPU_THROTTLED: Final = _gpu_metric("tailspan.gpu.throttled", "{reason}")
+GPU_FOREIGN_PROCESSES: Final = _gpu_metric("tailspan.gpu.foreign_processes", "{process}")
+GPU_PCIE_RECEIVED: Final = _gpu_metric("tailspan.gpu.pcie.received", "By/s")
+GPU_PCIE_SENT: Final = _gpu_metric("tailspan.gpu.pcie.sent", "By/s")
+GPU_NVLINK_RECEIVED: Final = _gpu_metric("tailspan.gpu.nvlink.received", "By/s")
+GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")

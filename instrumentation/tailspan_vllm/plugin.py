@@ -1,8 +1,7 @@
-"""The plugin that vLLM loads by itself, in every process of a server.
+"""The plugin that vLLM loads in every process of a server.
 
-In those that speak to clients (API servers, and programs that hold an `LLM`) it captures
-requests; wherever a scheduler takes its first step it keeps the step ledger; in workers it
-does nothing at all.
+API servers, and programs that hold an `LLM`, capture requests. A process that runs a scheduler
+keeps the step ledger from the scheduler's first step on. Workers do nothing.
 """
 
 import logging
@@ -12,11 +11,11 @@ import re
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.link import TOKEN_VARIABLE, make_token
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import settings_from
 
 logger = logging.getLogger("vllm.tailspan")
-"""A child of vLLM's logger, so that our one line stands among the server's."""
+"""A child of vLLM's logger, so that our line appears in the server's log."""
 
 _WORKERS = ("VllmWorker", "Worker", "RayWorker")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
@@ -29,7 +28,7 @@ _installed = False
 
 @guard.harmless("install")
 def install() -> None:
-    """Entry point `vllm.general_plugins`. Never raises; called any number of times."""
+    """Entry point `vllm.general_plugins`. Idempotent; never raises."""
     global _installed
     process = multiprocessing.current_process().name
     if _installed or process.startswith(_WORKERS):
@@ -38,8 +37,8 @@ def install() -> None:
     if not settings_from(os.environ).enabled:
         return
     make_token(os.environ)
-    # An engine core may be a fork of its front end, a thread of it, or an actor with a name
-    # of its own: only the first step tells where it runs, and until then this costs nothing.
+    # An engine core may be a fork of its front end, a thread of it, or an actor with a name of
+    # its own. The hooks find out at the first step, and cost nothing until then.
     parts = [_install_in_engine]
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)
@@ -53,36 +52,37 @@ def install() -> None:
 
 
 def _install_in_front_end() -> None:
-    from tailspan_vllm import hooks
-    from tailspan_vllm.capture import process_capture
+    from tailspan_vllm.front_end import request_hooks
+    from tailspan_vllm.front_end.capture import process_capture
 
-    _say_version()
+    _log_untested_version()
     capture = process_capture()
-    _say_missing(hooks.install(capture))
+    _log_missing(request_hooks.install(capture))
     _time_http(capture)
 
 
 def _install_in_engine() -> None:
-    from tailspan_vllm import enginecore, scheduler_hooks
-    from tailspan_vllm.link import EngineEnd
+    from tailspan_vllm.engine_core import scheduler_hooks
+    from tailspan_vllm.engine_core.link import EngineEnd
+    from tailspan_vllm.engine_core.observer import EngineObserver
 
-    def observer() -> enginecore.EngineObserver:
-        # EngineCore_DP3 is engine 3; one that is alone may bear no number.
+    def make_observer() -> EngineObserver:
+        # EngineCore_DP3 is engine 3. A single engine may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
-        return enginecore.EngineObserver(link, engine)
+        return EngineObserver(link, engine)
 
-    _say_missing(scheduler_hooks.install(observer))
+    _log_missing(scheduler_hooks.install(make_observer))
 
 
-def _say_missing(missing: list[str]) -> None:
+def _log_missing(missing: list[str]) -> None:
     if missing:
         logger.warning("tailspan: this vLLM lacks %s; these hooks stay off", ", ".join(missing))
 
 
 @guard.harmless("version")
-def _say_version() -> None:
+def _log_untested_version() -> None:
     """Log a line if the source of this vLLM's version was not checked."""
     from vllm import __version__ as version
 
@@ -99,10 +99,10 @@ def _say_version() -> None:
 
 
 def _time_http(capture: Any) -> None:
-    """Put the timing layer around every FastAPI application of this process.
+    """Wrap every FastAPI application of this process in the timing layer.
 
-    The stack is built on an application's first event, long after plugins are loaded, and
-    FastAPI's own method for it is public and older than any vLLM that has plugins.
+    FastAPI builds the middleware stack on an application's first event, long after plugins are
+    loaded. The method that builds it is public and older than any vLLM that has plugins.
     """
     try:
         from fastapi import FastAPI

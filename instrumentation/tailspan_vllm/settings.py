@@ -1,4 +1,4 @@
-"""What the environment asks for: the standard OpenTelemetry variables, and two of our own."""
+"""The settings in the environment: standard OpenTelemetry variables and one of our own."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.destination import (
+from tailspan_vllm.export.destination import (
     SIGNALS,
     Complain,
     Destination,
@@ -22,7 +22,7 @@ DEFAULT_TENANT_HEADER = "x-tenant-id"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this process reports. See the README's table of variables."""
+    """How this process reports. docs/configuration.md describes each variable."""
 
     enabled: bool
     spans: bool
@@ -30,8 +30,8 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """As they were when the plugin was loaded: vLLM's `--otlp-traces-endpoint`, which is for
-    its own spans, sets a variable of ours afterwards."""
+    """As of when the plugin was loaded. Later vLLM's `--otlp-traces-endpoint`, which is meant for
+    vLLM's own spans, sets one of these variables."""
     tenant_header: bytes
     interval_s: float
     queue_limit: int
@@ -70,10 +70,10 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME leave unsaid of this process.
+    """Return the resource attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME lack.
 
-    A replica is named host:port, which outlives a restart and is shared by the API servers
-    of one `--api-server-count`; a process without a port is named host:pid.
+    A replica is named host:port. The name survives a restart, and the API servers of one
+    `--api-server-count` share it. A process without a port is named host:pid.
     """
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}

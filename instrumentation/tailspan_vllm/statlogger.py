@@ -1,7 +1,7 @@
-"""The engine's own statistics, from vLLM's public stat-logger interface.
+"""Engine statistics from vLLM's public stat-logger interface.
 
-`record` runs on the server's event loop after every engine step: it only keeps what it is
-given, and another thread adds that up each second and sends it.
+`record` runs on the server's event loop after every engine step, so it only stores its
+arguments. Another thread adds them up each second.
 """
 
 import os
@@ -15,11 +15,11 @@ from vllm import __version__ as vllm_version
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from tailspan_vllm import guard, names
-from tailspan_vllm.capture import process_capture
-from tailspan_vllm.enginestats import Step, add_steps, missing_in
-from tailspan_vllm.fingerprint import arguments_of, fingerprint
-from tailspan_vllm.machine import machine_of
-from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
+from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.engine_state.step_statistics import Step, add_steps, missing_in
+from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
@@ -42,13 +42,13 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""By the engine argument that makes it a zero rather than unknown."""
+"""Totals that begin at zero, not unknown, if the engine argument is set."""
 
 
-class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not there to be typed
-    """Entry point `vllm.stat_logger_plugins`; vLLM makes one for each engine it serves.
+class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
+    """Entry point `vllm.stat_logger_plugins`; vLLM creates one for each engine it serves.
 
-    vLLM requires a class here. If the instrumentation is disabled, its instances keep nothing.
+    vLLM requires a class here. If the instrumentation is disabled, instances record nothing.
     """
 
     _state: EngineState | None = None
@@ -118,10 +118,10 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
             self._adding.release()
 
     def log(self, *_: Any, **__: Any) -> None:
-        """Nothing: the console is vLLM's."""
+        """Log nothing: vLLM logs its own statistics."""
 
     def log_engine_initialized(self, *_: Any, **__: Any) -> None:
-        """Nothing: the console is vLLM's."""
+        """Log nothing: vLLM logs its own statistics."""
 
 
 # If a later vLLM adds an abstract method, the base class provides it. Otherwise Python would not

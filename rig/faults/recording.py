@@ -9,7 +9,6 @@ import os
 import random
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,8 @@ from rig.faults.others import Meter, wait_for_quiet
 from rig.faults.traffic import Traffic
 from rig.load import Call, mixed, send_all
 from rig.ports import free_port
+from rig.program import Tailspan
 
-_UP_LIMIT_S = 60.0
 _TOLD_S = 7.0
 """Until the last request and sample are in the database: the servers tell every five seconds."""
 
@@ -127,29 +126,10 @@ def _last_words(log: Path) -> str:
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
     """A Tailspan that keeps what it is told in `folder`/tailspan.db; its OTLP port."""
-    grpc, http, metrics, explorer = (free_port() for _ in range(4))
-    log = folder / "tailspan.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(str(Path(sys.executable).with_name("tailspan")), "up", "--no-explorer"),
-                *("--grpc-port", str(grpc), "--http-port", str(http)),
-                *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
-                *("--database", f"sqlite:///{folder / 'tailspan.db'}"),
-            ],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        deadline = time.monotonic() + _UP_LIMIT_S
-        while "Ctrl-C stops it" not in log.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RecordingError(f"tailspan up did not come up:\n{_last_words(log)}")
-            time.sleep(0.2)
-        yield http
-    finally:
-        process.terminate()
-        process.wait(30)
+    database = f"sqlite:///{folder / 'tailspan.db'}"
+    with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
+        yield up.is_up().port("http")
+        up.stop()
 
 
 @contextmanager

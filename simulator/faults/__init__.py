@@ -1,7 +1,7 @@
-"""What goes wrong: each cause with the small functions that bring it about.
+"""The faults: each cause with the functions that inject it.
 
-Pure. A fault's id is the cause that `tailspan explain` should name. To add one, write a
-function in the family it belongs to and give it a row in `INJECTIONS`.
+Pure. A fault's id is the cause that `tailspan explain` should name. To add a fault, write a
+function in the module of its family and add it to `INJECTIONS`.
 """
 
 from dataclasses import replace
@@ -57,13 +57,13 @@ def _two_replicas(config: FleetConfig) -> FleetConfig:
 
 INJECTIONS: Final[dict[str, Injection]] = {
     "load_exceeds_capacity": Injection(
-        summary="everybody asks for more than the fleet can give, for a minute in two",
+        summary="in every other minute, requests exceed the fleet's capacity",
         hurts="ttft_s",
         shows=("queue_seats_s",),
         arrivals=traffic.overload,
     ),
     "kv_cache_exhausted": Injection(
-        summary="a leak leaves hardly more KV blocks than are needed on average",
+        summary="a leak leaves only slightly more KV blocks than are needed on average",
         hurts="ttft_s",
         shows=("queue_kv_s",),
         events=settings.few_blocks,
@@ -76,61 +76,61 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.outgrown_blocks,
     ),
     "prefill_interference": Injection(
-        summary="a tenant sends many long prompts amid everyone's decodes",
-        # The longest gap is capped by a step's budget of tokens, and reaches it on quiet days.
+        summary="a tenant sends many long prompts during other requests' decodes",
+        # A step's token budget caps the longest gap, and ordinary traffic reaches it.
         hurts="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
         where=by_the_first_tenant,
     ),
     "long_prompt_blocking": Injection(
-        summary="now and then one prompt takes every token of several steps",
+        summary="occasionally one prompt takes the whole budget of several steps",
         hurts="ttft_s",
         shows=("queue_budget_s", "handoff_s", "prefill_others_prefill_s"),
         arrivals=traffic.huge_prompts,
         where=by_the_first_tenant,
     ),
     "longer_prompts": Injection(
-        summary="every prompt is some times as long",
+        summary="all prompts are several times longer",
         hurts="ttft_s",
         shows=("prefill_own_s", "prefill_others_prefill_s", "queue_budget_s", "handoff_s"),
         rewrite=traffic.longer_prompts,
     ),
     "longer_outputs": Injection(
-        summary="every answer is some times as long",
+        summary="all answers are several times longer",
         hurts="e2e_s",
         shows=("decode_own_s",),
         rewrite=traffic.longer_outputs,
     ),
     "prefix_cache_miss": Injection(
-        summary="prompts no longer begin alike, so nothing of them is cached",
+        summary="prompts no longer share a prefix, so they are not cached",
         hurts="ttft_s",
         shows=("prefill_own_s", "prefill_others_prefill_s"),
         world=_conversing,
-        needs="conversations, a router that knows prefixes",
+        needs="conversations, a prefix-aware router",
         rewrite=traffic.unique_prompts,
     ),
     "decode_batch_growth": Injection(
-        summary="ever more long answers over long contexts run together",
+        summary="more and more long answers with long contexts run together",
         hurts="tpot_s",
         shows=("decode_others_decode_s",),
         arrivals=traffic.ramp,
         where=_by_the_last_tenant,
     ),
     "frontend_cpu": Injection(
-        summary="the API server's process gets a small share of a core",
+        summary="the API server's process gets a small share of a CPU core",
         hurts="ttft_s",
         shows=("frontend_s",),
         events=machine.busy_front_end,
     ),
     "engine_stall": Injection(
-        summary="engines stand still now and then",
+        summary="engines occasionally stand still",
         hurts="itl_max_s",
         shows=("decode_stall_s",),
         stalls=machine.pauses,
     ),
     "cold_start": Injection(
-        summary="a server is started anew again and again, with nothing warm",
+        summary="a server restarts again and again, with empty caches",
         hurts="ttft_s",
         shows=("prefill_stall_s", "handoff_s"),
         world=_two_replicas,
@@ -139,7 +139,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "lora_swap": Injection(
-        summary="part of the traffic asks for adapters that must be loaded each time",
+        summary="part of the traffic needs adapters that must be loaded each time",
         hurts="ttft_s",
         shows=("queue_held_s", "prefill_stall_s"),
         world=_adapters,
@@ -147,7 +147,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.rare_adapters,
     ),
     "spec_decode_rejection": Injection(
-        summary="a task comes up whose answers the draft head cannot guess",
+        summary="a new task has answers that the draft head cannot predict",
         hurts="tpot_s",
         shows=("decode_own_s",),
         world=_speculating,
@@ -155,21 +155,21 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.hard_drafts,
     ),
     "gpu_throttling": Injection(
-        summary="a GPU's clock is held down",
+        summary="a GPU's clock is throttled",
         hurts="tpot_s",
         shows=("decode_own_s", "decode_others_decode_s"),
         events=machine.throttled,
         where=on_its_replica,
     ),
     "noisy_neighbour": Injection(
-        summary="somebody else's process uses a GPU",
+        summary="another process uses a GPU",
         hurts="tpot_s",
         shows=("decode_own_s", "decode_others_decode_s"),
         events=machine.crowded,
         where=on_its_replica,
     ),
     "slow_rank": Injection(
-        summary="one GPU of those that share a model is slow",
+        summary="one of the GPUs that share a model is slow",
         hurts="tpot_s",
         shows=("decode_own_s", "decode_others_decode_s"),
         world=machine.several_ranks,
@@ -178,7 +178,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "kv_transfer": Injection(
-        summary="KV caches computed elsewhere come over a slow network",
+        summary="KV caches computed elsewhere arrive over a slow network",
         hurts="ttft_s",
         shows=("queue_held_s",),
         world=machine.fetched_caches,
@@ -209,7 +209,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "config_change": Injection(
-        summary="a deploy starts the engines with another flag",
+        summary="a deploy changes an engine flag",
         hurts="ttft_s",
         hurts_else=settings.the_latency,
         shows=("queue_seats_s", "decode_own_s"),
@@ -221,7 +221,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """The fleet with what its faults need to happen at all, from the beginning."""
+    """Return the fleet with what its faults need, from the beginning."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

@@ -1,4 +1,4 @@
-"""How a cause is brought about: what it takes, and where it shows."""
+"""The description of a fault: its effects, and where they appear."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Literal
 from simulator.conditions import Event
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 
 Latency = Literal["ttft_s", "itl_max_s", "tpot_s", "e2e_s"]
@@ -23,7 +23,7 @@ Where = Callable[[Fault, FleetConfig], dict[str, str]]
 
 
 def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
-    """A fault that no label tells from the rest."""
+    """A fault that no label distinguishes."""
     return {}
 
 
@@ -33,26 +33,26 @@ def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 
 def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """A fault that one tenant brings about."""
+    """A fault that one tenant causes."""
     return {"tenant": config.workload.tenants[0].name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One cause. What it does is a change of the world; the slow tail follows from it.
+    """One cause. It changes the simulated world; the slow tail follows from that.
 
     Args:
-        summary: what goes wrong, in a sentence.
+        summary: the fault in one sentence.
         hurts: the latency that gets worse.
-        shows: the columns that the excess lies in.
-        world: what a fleet must have for it to happen at all, from the beginning.
-        needs: that, for people.
-        arrivals: requests added to the traffic.
-        rewrite: changes requests of the ordinary traffic while it lasts.
-        events: changes of what surrounds the servers, and restarts.
+        shows: the columns that contain the excess.
+        world: what the fleet must have, from the beginning.
+        needs: the same in words.
+        arrivals: additional requests.
+        rewrite: changes ordinary requests while it is active.
+        events: changes of server conditions, and restarts.
         stalls: when each engine stands still.
-        hurts_else: tells the latency where it is not always the same.
-        where: the labels that tell whom it hits or who brings it about.
+        hurts_else: returns the latency if it is not always the same.
+        where: the labels of the affected requests or of the origin.
     """
 
     summary: str
@@ -68,5 +68,5 @@ class Injection:
     hurts_else: Hurts | None = None
 
     def hurt_by(self, fault: Fault, config: FleetConfig) -> Latency:
-        """The latency that this very fault makes worse."""
+        """Return the latency that this fault makes worse."""
         return self.hurts if self.hurts_else is None else self.hurts_else(fault, config)

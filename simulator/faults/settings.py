@@ -1,4 +1,4 @@
-"""Faults of settings and of memory: a deploy with other flags, too few blocks of KV cache."""
+"""Faults of settings and memory: a deploy with other flags, too few KV blocks."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _LONGER = 3.0
 
 
 def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
-    """All blocks but `room` are lost, on every replica."""
+    """All blocks except `room` are lost on every replica."""
     lost = max(0, config.engine.num_gpu_blocks - round(room))
     numbers = range(config.replicas)
     yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -26,7 +26,7 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """A leak leaves hardly more blocks than the running requests need on average."""
+    """A leak leaves only slightly more blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -34,7 +34,7 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """A leak again, while answers outgrow what was free when they began."""
+    """A leak, while answers outgrow the blocks that were free at their start."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)
@@ -44,12 +44,12 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
 def outgrowing_answers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Answers some times as long, over prompts as they were."""
+    """Answers several times longer, with unchanged prompts."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
 def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Which flag is changed, by the seed, and what the engines are started with then."""
+    """Which flag changes, by the seed, and the resulting arguments."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -61,7 +61,7 @@ def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """One replica after the other is started anew with another flag; at the end, back."""
+    """Replicas restart one after the other with another flag; at the end they go back."""
     _, changed = _changed(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
@@ -74,11 +74,11 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
 
 
 def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """Which argument was changed."""
+    """Return the changed argument."""
     return {"argument": _changed(fault, config)[0]}
 
 
 def the_latency(fault: Fault, config: FleetConfig) -> Latency:
-    """What the changed argument makes worse."""
+    """Return the latency that the changed argument makes worse."""
     name, _ = _changed(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

@@ -1,7 +1,7 @@
-"""Faults that the traffic brings: more of it, or of another kind, than on an ordinary day.
+"""Faults of the traffic: more of it, or a different kind, than usual.
 
-How much more is told as a share of what the engines have left, so that a fault is as plain on
-a small fleet as on a large one, and none piles up without end.
+The increase is a share of the engines' spare capacity, so that a fault is equally visible on a
+small and a large fleet, and no queue grows without limit.
 """
 
 import random
@@ -23,14 +23,14 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Requests/s that the fleet could take beside its ordinary traffic."""
+    """Requests/s that the fleet can take in addition to its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     whole = capacity.capacity_per_s(config.engine, means) * config.replicas
     return max(whole - config.workload.rate_per_s, 0.1 * whole)
 
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """For a minute in two, everybody asks for more than the fleet can give."""
+    """In every other minute, requests exceed the fleet's capacity."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -40,12 +40,13 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """One tenant sends, beside its own, bursts of many times the fleet's traffic."""
+    """In addition to its usual requests, one tenant sends bursts of many times the fleet's
+    traffic."""
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # Four seconds in twenty: what lasted longer would pile up without end.
+    # Four seconds in twenty: longer bursts would make the queue grow without limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
         yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
@@ -59,7 +60,7 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Prompts of one tenant, each unlike the others, that take so much of the engines' time."""
+    """Prompts of one tenant without shared prefixes that take this share of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -74,26 +75,27 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Many prompts of 5,000 to 8,000 tokens: each fits in a step, and makes it long."""
+    """Many prompts of 5,000 to 8,000 tokens: each fits into a step and makes it long."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Now and then one prompt that takes every token of several steps."""
+    """Occasionally one prompt takes the whole budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Ever more long answers over long contexts that cost no prefill: they share them."""
+    """More and more long answers with long contexts that need no prefill, because they share
+    them."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − what tokens take of the time): of what is free they get a part.
+    # A step takes γ/(1 − the tokens' share of the time); the fault uses part of the rest.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -130,11 +132,11 @@ def _clipped(config: FleetConfig, request: Request, prompts: float, outputs: flo
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Every prompt is some times as long, and what it adds is computed."""
+    """All prompts are several times longer, and the additional tokens are computed."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
-    # What prompts share is computed once, and what they grow by is not shared.
+    # Shared prefixes are computed once; the additional tokens are not shared.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -144,18 +146,18 @@ def longer_prompts(
 def longer_outputs(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Every answer is some times as long."""
+    """All answers are several times longer."""
     return lambda request: _clipped(config, request, 1.0, 1.0 + 1.8 * fault.severity)
 
 
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """What prompts have in common no longer stands at their beginning."""
+    """The shared text no longer stands at the beginning of the prompts."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # A whole conversation computed anew each turn: as much of it as the engines can.
+        # Each turn recomputes the whole conversation, up to the engines' capacity.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -170,7 +172,7 @@ def unique_prompts(
 def rare_adapters(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """A part of the traffic asks for adapters that hardly anyone else asks for."""
+    """Part of the traffic uses adapters that few other requests use."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -187,7 +189,7 @@ def rare_adapters(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """A task comes up whose answers the draft head cannot guess."""
+    """A new task has answers that the draft head cannot predict."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
@@ -197,7 +199,7 @@ def hard_drafts(
 
 
 def the_readers(config: FleetConfig) -> str:
-    """The tenant whose clients read slowly: one of some weight."""
+    """The tenant whose clients read slowly; one with a large share of the traffic."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
@@ -205,7 +207,7 @@ def the_readers(config: FleetConfig) -> str:
 def slow_readers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """The clients of one tenant take their answers more slowly than they are made."""
+    """The clients of one tenant read their answers more slowly than they are produced."""
     tenant = the_readers(config)
 
     def rewrite(request: Request) -> Request:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
-from store.bulk import Insert
+from store.dialects.bulk import Insert
+from store.errors import StoreError
+from telemetry.installing import MissingExtra, require
 from telemetry.tasks import Task
 
 
@@ -93,20 +95,32 @@ def named(backend: str) -> Dialect | None:
     """The dialect by SQLAlchemy's name for the kind of database; None where it is not served.
 
     Imported only when asked for: each brings a driver, and a command waits for its imports.
+
+    Raises:
+        StoreError: its driver is not installed.
     """
     if backend == "sqlite":
         from store.dialects import sqlite
 
         return sqlite
     if backend == "postgresql":
+        _require("psycopg", "postgresql", "PostgreSQL")
         from store.dialects import postgresql
 
         return postgresql
     if backend == "clickhousedb":
+        _require("clickhouse_connect", "clickhouse", "ClickHouse")
         from store.dialects import clickhouse
 
         return clickhouse
     return None
+
+
+def _require(module: str, extra: str, what: str) -> None:
+    try:
+        require(module, extra, what)
+    except MissingExtra as error:
+        raise StoreError(str(error)) from error
 
 
 def of(engine: Engine) -> Dialect:

@@ -28,8 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError
 
-from store.bulk import Insert, arrow_schema
 from store.dialects import clickhouse_tables as tables
+from store.dialects.bulk import Insert, arrow_schema
 from store.errors import NotQuick, StoreError
 from telemetry.tasks import Task
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from store.bulk import IN_BULK, Insert
+from store.dialects.bulk import IN_BULK, Insert
 from store.errors import NotQuick
 from telemetry.tasks import Task
 

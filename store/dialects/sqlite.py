@@ -32,8 +32,8 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError
 
 from store import private_files
-from store.bulk import Insert
-from store.column_reader import ColumnReader
+from store.columns.adbc_client import ColumnReader
+from store.dialects.bulk import Insert
 from store.errors import DatabaseMissing, StoreError
 from telemetry.tasks import Task
 

@@ -1,9 +1,9 @@
 """The schema's revisions: which one a database has, and how it gets the newest.
 
-A new database gets the whole schema at once and is marked with the newest revision; an older
-one goes through the revisions it lacks (`versions/`, run by Alembic), all in one transaction:
-what fails half-way leaves the database as it was. Only who writes upgrades; a reader says
-what to do. Numbers order the revisions, so neither needs Alembic to compare them.
+A new database gets the whole schema at once and is marked with the newest revision. An older one
+goes through the revisions it lacks (`versions/`, run by Alembic), all in one transaction: an
+upgrade that fails leaves the database as it was. Only a writer upgrades; a reader says what to do.
+The revisions' numbers order them, so neither needs Alembic to compare them.
 """
 
 import time
@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
-from store.tables import METADATA
+from store.migrations.all_tables import METADATA
 
 FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(
@@ -35,8 +35,8 @@ REVISION: Final = Table(
 )
 """Alembic's own table, under a name that says whose database it is."""
 
-ADOPTED: Final = 2
-"""The one version of `tailspan_schema`, which came before the revisions, that is taken over."""
+FIRST: Final = "0016"
+"""The oldest revision that can be upgraded: that of the first release."""
 
 
 def head() -> str:
@@ -52,7 +52,7 @@ def check(engine: Engine, name: str) -> None:
         name: what to call it in messages.
 
     Raises:
-        StoreError: it has another, or is not Tailspan's; says what to do.
+        StoreError: it has another revision, or is not Tailspan's; says what to do.
         DatabaseMissing: it is empty.
     """
     with engine.connect() as connection:
@@ -61,14 +61,16 @@ def check(engine: Engine, name: str) -> None:
         raise DatabaseMissing(f"{name} is empty")
     if found != head():
         raise StoreError(
-            f"{name} has the schema of an older Tailspan ({found or 'version 2'}; this one needs"
-            f" {head()}): start `tailspan up` with it, which upgrades it and keeps the data"
+            f"{name} has the schema of an older Tailspan ({found}; this one needs {head()}):"
+            " start `tailspan up` with it, which upgrades it and keeps the data"
         )
 
 
 def bring_up_to_date(engine: Engine, name: str, tell: Callable[[str], None]) -> None:
-    """Make the schema, or give it the revisions it lacks, and `tell` of that. The other arguments
-    and errors as above."""
+    """Make the schema, or give it the revisions it lacks, and report that to `tell`.
+
+    The other arguments and the errors are those of `check`.
+    """
     with engine.connect() as connection:
         if _revision(connection, name) == head():
             return
@@ -85,8 +87,8 @@ def bring_up_to_date(engine: Engine, name: str, tell: Callable[[str], None]) -> 
         else:
             begun_s = time.monotonic()
             tell(
-                f"Upgrading {name} from schema {found or 'version 2'} to {head()}. It keeps the"
-                " data; a million requests may take ten seconds. Stopped half-way, it is as it was."
+                f"Upgrading {name} from schema {found} to {head()}. It keeps the data; a million"
+                " requests may take ten seconds. If it is stopped, nothing has changed."
             )
             _upgrade(connection, name, found)
     if begun_s is not None:
@@ -94,27 +96,30 @@ def bring_up_to_date(engine: Engine, name: str, tell: Callable[[str], None]) -> 
 
 
 def _revision(connection: Connection, name: str) -> str | None:
-    """The database's revision, "" for the version before them; None where it is empty."""
+    """The database's revision; None where it is empty, or has no revision yet."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
     if REVISION.name in tables:
-        found = connection.scalar(select(func.max(REVISION.c.version_num))) or ""
-        if found > head():
-            raise StoreError(
-                f"{name} was written by a newer Tailspan (schema {found}, this one knows"
-                f" {head()}): use that version, or name another database"
-            )
-        return found
-    if "tailspan_schema" not in tables:
+        # Without transactions, the table is there before its row.
+        found: str | None = connection.scalar(select(func.max(REVISION.c.version_num)))
+    elif "tailspan_schema" in tables:
+        found = ""  # from before the revisions
+    else:
         raise StoreError(f"{name} is not a Tailspan database: name another one")
-    version = connection.exec_driver_sql("SELECT version FROM tailspan_schema").scalar()
-    if version != ADOPTED:
+    if found is not None and found < FIRST:
         raise StoreError(
-            f"{name} was written by a Tailspan under development (schema version {version};"
-            f" {ADOPTED} can be upgraded): name another database"
+            f"{name} has schema {found or 'version 2'} of a Tailspan before the first release; this"
+            f" one can upgrade {FIRST} or newer. Name a new database (--database,"
+            " TAILSPAN_DATABASE_URL), or move this one away first. To read it, use the version of"
+            " Tailspan that wrote it"
         )
-    return ""
+    if found is not None and found > head():
+        raise StoreError(
+            f"{name} was written by a newer Tailspan (schema {found}; this one knows {head()}):"
+            " use that version, or name another database"
+        )
+    return found
 
 
 def _upgrade(connection: Connection, name: str, found: str) -> None:
@@ -128,6 +133,5 @@ def _upgrade(connection: Connection, name: str, found: str) -> None:
     except (SQLAlchemyError, CommandError) as error:
         why = dialects.of(connection.engine).reason(error)
         raise StoreError(
-            f"{name} could not be upgraded from schema {found or 'version 2'} to {head()} and is"
-            f" as it was: {why}"
+            f"{name} could not be upgraded from schema {found} to {head()} and is as it was: {why}"
         ) from error

@@ -7,7 +7,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from store.migrations import REVISION
-from store.tables import METADATA
+from store.migrations.all_tables import METADATA
 
 
 def drift(connection: Connection) -> list[Any]:

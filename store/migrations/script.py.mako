@@ -10,5 +10,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make it so."""
+    """Change the schema."""
     ${upgrades if upgrades else "pass"}

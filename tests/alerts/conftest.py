@@ -22,9 +22,9 @@ kind: SLO
 metadata: {{name: {name}}}
 spec:
   service: chat
-  budgetingMethod: Occurrences
-  timeWindow: [{{duration: {period}, isRolling: true}}]
-  objectives: [{{target: {target}}}]
+  budgetingMethod: {method}
+  timeWindow: [{{duration: {period}, {window}}}]
+  objectives: [{{target: {target}{slices}}}]
   indicator: {{metadata: {{name: goodput}}, spec: {{ratioMetric: {{
     total: {{metricSource: {{type: tailspan, spec: {{{where}}}}}}},
     good: {{metricSource: {{type: tailspan, spec: {{good: '{good}'}}}}}}}}}}}}
@@ -65,7 +65,10 @@ def document() -> Callable[..., str]:
         plain = {
             "name": "chat",
             "period": "30d",
+            "window": "isRolling: true",
+            "method": "Occurrences",
             "target": "0.99",
+            "slices": "",
             "where": "",
             "good": "ttft_s <= 0.5 and tpot_s <= 0.05",
         }

@@ -1,17 +1,29 @@
 """Counting from the store: kept or counted anew, it is the same."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
-from alerts.counting import EVALUATION_S, SETTLED_S, count_requests, keep_tally, read_tally
+from alerts.burnrate import Counts
+from alerts.counting import (
+    EVALUATION_S,
+    SETTLED_S,
+    count_requests,
+    counts_between,
+    keep_tally,
+    read_tally,
+    step_counts,
+)
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
+from alerts.slices import Slices
+from store.alerting.slo_counts import counted
 from store.database import open_database
-from store.slo_counts import counted
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -20,6 +32,7 @@ START_S = 1_790_000_000
 DAY_S = 86_400
 
 FAST = Goodput(None, parse("ttft_s <= 0.5", GOOD))
+SLICED = replace(FAST, slices=Slices(300, Fraction(7, 10), "70 %"))
 FASTER = Goodput(parse("tenant == 'a'", WHERE), parse("ttft_s <= 0.1", GOOD))
 
 Row = Callable[..., RequestTimeline]
@@ -86,6 +99,37 @@ def test_asked_about_some_instants_alone_it_is_the_same(
         for start_s in [*instants, from_s]:
             assert some.excluded(start_s) == whole.excluded(start_s)
             assert some.history.counts(start_s, now_s) == whole.history.counts(start_s, now_s)
+
+
+@pytest.mark.parametrize("off_s", [0, 137])
+def test_slices_are_the_same_kept_or_counted_anew(
+    engine: Engine, fill: Callable[[range], None], off_s: int
+) -> None:
+    """From any instant on, by windows and by steps: a slice is cut at the same seconds."""
+    fill(range(400))
+    now_s = START_S + 400 * 60 + off_s
+    starts = [now_s - each for each in (600, 7_200, 9 * 3_600)]
+
+    def found() -> list[object]:
+        tally = read_tally(engine, SLICED, starts[-1], now_s, instants=starts)
+        steps = step_counts(engine, SLICED, starts[-1], now_s, 3_600)
+        whole = sum((each.counts for each in steps), Counts(0, 0))
+        assert whole == tally.history.counts(starts[-1], now_s)
+        return [steps, *(tally.history.counts(each, now_s) for each in starts)]
+
+    anew = found()
+    requests = read_tally(engine, FAST, 0, now_s).history
+    slices = [
+        requests.counts(end_s - 300, end_s)
+        for end_s in range(-(-START_S // 300) * 300, now_s + 1, 300)
+    ]
+    bad = sum(10 * (each.events - each.bad) < 7 * each.events for each in slices)
+    assert anew[-1] == Counts(bad, sum(each.events > 0 for each in slices))
+    assert 0 < bad < len(slices)
+    assert counts_between(engine, SLICED, starts[-1], now_s) == anew[-1]
+    for kept_until_s in (now_s - 7_000, now_s):
+        keep_tally(engine, SLICED, kept_until_s)
+        assert found() == anew
 
 
 def test_kept_and_counted_anew_are_the_same(engine: Engine, fill: Callable[[range], None]) -> None:

@@ -1,6 +1,7 @@
 """The live evaluator over a store: restarts change nothing."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from alerts.burnrate import Counts
 from alerts.counting import count_requests, read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput, Objective
+from alerts.status import status_at, status_edges
+from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.database import open_database
-from store.forgetting import forget_simulated
-from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.retention import forget_older
+from store.simulation_removal import forget_simulated
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
@@ -308,4 +310,35 @@ def test_counting_old_requests_again_takes_a_share_of_the_time(
     assert counted[1] == counted[0] + 1
     assert counted[2:5] == [counted[1]] * 3
     assert counted[-1] > counted[4] + 3
+    engine.dispose()
+
+
+def test_slices_burn_and_a_calendar_month_ends(
+    store: Callable[[str], Engine], objective: Callable[..., Objective]
+) -> None:
+    """A burn of bad minutes is one page, and what it spent is a share of the calendar month."""
+    engine = store("slices")
+    sliced = objective(
+        method="Timeslices",
+        slices=", timeSliceTarget: 0.9, timeSliceWindow: 1m",
+        period="1M",
+        window="calendar: {startTime: '2026-01-01 00:00:00', timeZone: UTC}",
+    )
+    evaluator = Evaluator(engine, [sliced])
+    for at_s in range(BEGAN_S - HOUR_S, END_S, 600):
+        evaluator.evaluate(at_s)
+    pages = [row for row in read_incidents(engine, "chat") if row.severity == "page"]
+    assert len(pages) == 1
+    assert abs(pages[0].began_unix_s - BEGAN_S) <= 120
+    assert isinstance(sliced.indicator, Goodput)
+    tally = read_tally(engine, sliced.indicator, min(status_edges(sliced, END_S)), END_S)
+    status = status_at(sliced, tally.history, tally.since_s, tally.excluded(), END_S)
+    assert status.span.length_s == 30 * 24 * HOUR_S  # September 2026
+    assert status.period.bad == 31  # the first and the last are bad in part
+    assert status.period.events == pytest.approx(240, abs=1)
+    spent = Fraction(31, status.period.events) * 100 * status.covered
+    assert status.budget_left == 1 - spent
+    assert status.exhausted_in_s is None
+    next_month = status_at(sliced, tally.history, tally.since_s, {}, status.span.end_s)
+    assert next_month.period == Counts(0, 0)
     engine.dispose()

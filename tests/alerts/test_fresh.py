@@ -13,8 +13,8 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.fresh import FreshCounts
 from alerts.objectives import Goodput
+from store.alerting.slo_marks import marks_of
 from store.database import open_database
-from store.slo_marks import marks_of
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source

@@ -19,8 +19,8 @@ from alerts.latency_rules import LIMITS, Limit
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts, load
 from alerts.rulefile import literal, number, quoted
-from exporters.series import ALL, HISTOGRAMS, RECENT
-from exporters.tasks import UP
+from exporters.definitions.series import ALL, HISTOGRAMS, RECENT
+from exporters.self_metrics.tasks import UP
 from ui.frame.view import LATENCIES as EXPLORERS
 
 ALERTS = Path(__file__).parents[2] / "alerts"

@@ -25,10 +25,10 @@ from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from alerts.secrets import Secret
+from store.alerting.incidents import read_incidents
+from store.alerting.notifications import read_notifications
+from store.alerting.slo_groups import placed_groups
 from store.database import open_database
-from store.incidents import read_incidents
-from store.notifications import read_notifications
-from store.slo_groups import placed_groups
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.alerts.grouped import own
@@ -118,7 +118,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     goodput = own().indicator
     assert isinstance(goodput, Goodput)
     whole = step_counts(engine, goodput, START_S - HOUR_S, END_S + 30, HOUR_S)
-    assert sum(each.good + each.bad for each in whole) == len(rows)
+    assert sum(each.counts.events for each in whole) == len(rows)
 
 
 def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(

@@ -18,9 +18,9 @@ from alerts.fresh import FreshCounts
 from alerts.judging import Verdict, judge, selects
 from alerts.judging_in_flight import newly_bad, was_bad_in_flight
 from alerts.objectives import Goodput
+from store.alerting.slo_counts import count_again
+from store.alerting.slo_marks import read_marks
 from store.database import open_database
-from store.slo_counts import count_again
-from store.slo_marks import read_marks
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows

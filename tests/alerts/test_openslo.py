@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Callable
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from alerts.burnrate import Pair
 from alerts.objectives import Goodput, QueryRatio, RawRatio
 from alerts.openslo import inspect, inspect_texts, load
+from alerts.periods import Calendar
 from alerts.policy import policy_for
+from alerts.slices import Slices
 from tests.chat_objective import chat_openslo
 
 Document = Callable[..., str]
@@ -79,6 +82,74 @@ def test_an_objective_is_read_exactly(document: Document) -> None:
     assert objective.target_written == "99.9 %"
     assert objective.period_s == 30 * 86_400
     assert isinstance(objective.indicator, Goodput)
+
+
+CALENDAR = "calendar: {startTime: '2022-01-01 12:00:00', timeZone: America/New_York}"
+
+
+def test_a_calendar_period_is_read(document: Document) -> None:
+    """Its burn rates are those of a rolling period of its nominal length."""
+    about = {"period": "1M", "window": CALENDAR}
+    (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
+    (rolling,) = inspect_texts({"a.yaml": document()}).spec.objectives
+    assert objective.calendar == Calendar(datetime(2022, 1, 1, 12), "America/New_York", 1, "M")
+    assert objective.period_s == 30 * 86_400
+    assert objective.policy == rolling.policy
+    assert objective.period_text == ("a calendar month (from 2022-01-01 12:00, America/New_York)")
+
+
+@pytest.mark.parametrize(
+    ("period", "window", "says"),
+    [
+        ("1m", CALENDAR, "duration: '1m'; allowed with a calendar: .* d, w, M, Q, Y"),
+        ("6d", CALENDAR, "duration: '6d'; allowed: 1w to 1Y"),
+        ("2Y", CALENDAR, "duration: '2Y'; allowed: 1w to 1Y"),
+        ("1M", "isRolling: true", "duration: '1M'; allowed: a whole number above 0"),
+        ("1M", "calendar: {startTime: '2022-01-01'}", "timeZone: is missing"),
+        ("1M", CALENDAR.replace("New_York", "Newyork"), "timeZone: 'America/Newyork'; allowed: an"),
+        ("1M", CALENDAR.replace("America/New_York", "../../etc"), "timeZone: '../../etc'; allowed"),
+        ("1M", CALENDAR.replace("2022-01", "2022-13"), "startTime: '2022-13-01 12:00:00'; allowed"),
+        ("1M", CALENDAR.replace("00'", "00+01:00'"), "startTime: .* without a zone"),
+        ("1M", CALENDAR.replace("2022", "0001"), "startTime: .* of 1970 to 2100"),
+    ],
+)
+def test_a_calendar_that_cannot_be_read_is_refused(
+    document: Document, period: str, window: str, says: str
+) -> None:
+    """With what is allowed."""
+    findings = inspect_texts({"a.yaml": document(period=period, window=window)})
+    assert not findings.spec.objectives
+    assert re.search(says, str(findings.errors[0]))
+
+
+def test_time_slices_are_read(document: Document) -> None:
+    """A number without a unit is in minutes. The guard for low traffic stays at 5 minutes."""
+    about = {"method": "Timeslices", "slices": ", timeSliceTarget: 0.95, timeSliceWindow: 5"}
+    (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
+    assert objective.indicator.slices == Slices(300, Fraction(95, 100), "95 %")
+    assert objective.policy.minimum_bad_events == 1
+    assert objective.counted_in == "slices of 5m"
+    assert "99 % slices of 5m with 95 % requests" in objective.promise
+
+
+@pytest.mark.parametrize(
+    ("slices", "says"),
+    [
+        ("timeSliceTarget: 0.95", "timeSliceWindow: is missing"),
+        ("timeSliceTarget: 1.1, timeSliceWindow: 1m", "timeSliceTarget: '1.1'; allowed: .* most 1"),
+        ("timeSliceTarget: 0.95, timeSliceWindow: 15s", "timeSliceWindow: '15s'; allowed: whole"),
+        ("timeSliceTarget: 0.95, timeSliceWindow: 2m", "2m; allowed: minutes of which each"),
+        ("timeSliceTarget: 0.95, timeSliceWindow: 1h", "1h; allowed: minutes of which each"),
+    ],
+)
+def test_time_slices_that_cannot_be_read_are_refused(
+    document: Document, slices: str, says: str
+) -> None:
+    """With what is allowed."""
+    text = document(method="Timeslices", slices=f", {slices}")
+    findings = inspect_texts({"a.yaml": text})
+    assert not findings.spec.objectives
+    assert re.search(says, str(findings.errors[0]))
 
 
 def test_objectives_from_elsewhere_are_read() -> None:
@@ -202,10 +273,13 @@ def test_where_all_is_every_request(document: Document) -> None:
         ("openslo/v1", "openslo/v2", "a.yaml:1: apiVersion: 'openslo/v2'; allowed: openslo/v1"),
         ("kind: SLO", "kind: Slo", "a.yaml:2: kind: 'Slo'; allowed: SLO, SLI"),
         ("name: chat", "name: Chat", "metadata.name: 'Chat'; allowed: a-z"),
-        ("Occurrences", "Timeslices", "a.yaml:6: spec.budgetingMethod: Timeslices is not"),
+        ("Occurrences", "Timeslices", "a.yaml:8: spec.objectives.0..timeSliceTarget: is missing"),
+        ("Occurrences", "RatioTimeslices", "'RatioTimeslices'; allowed: Occurrences, Timeslices"),
+        ("0.99", "0.99, timeSliceTarget: 0.9", "timeSliceTarget: is given without budgetingMethod"),
         ("30d", "30", "spec.timeWindow.0..duration: '30'; allowed: a whole number"),
         ("30d", "1d", "duration: '1d'; allowed: 7d to 366d"),
-        ("isRolling: true", "isRolling: false", "calendar periods are not supported"),
+        ("isRolling: true", "isRolling: false", "isRolling: false, and no calendar is given"),
+        ("isRolling: true", "isRolling: true, calendar: {}", "a rolling window has no calendar"),
         ("isRolling: true", "isRolling: yes", "isRolling: 'yes'; allowed: true, false"),
         ("0.99", "99", "a.yaml:8: spec.objectives.0..target: '99'; allowed: a decimal number"),
         ("0.99", "1", "target: '1'; allowed: a decimal number above 0 and below 1"),
@@ -216,7 +290,8 @@ def test_where_all_is_every_request(document: Document) -> None:
         ("0.99", "0.99, targetPercent: 99", "give target or targetPercent"),
         ("target: 0.99", "displayName: x", "give target or targetPercent"),
         ("[{target: 0.99}]", "[]", "is empty: at least one target"),
-        ("0.99", "0.99, op: lte, value: 1", "op: is not supported"),
+        ("0.99", "0.99, op: lte", "op: 'lte'; allowed: gt, gte"),
+        ("0.99", "0.99, op: gt, value: 1", "value: is not supported"),
         ("service: chat", "servics: chat", "a.yaml:5: spec.servics: no such key; allowed: descr"),
         ("type: tailspan", "type: datadog", "type: 'datadog'; allowed: tailspan, prometheus"),
         ("ttft_s <=", "tfft_s <=", "a.yaml:11: spec.*good: 'tfft_s' at character 1 is no field"),

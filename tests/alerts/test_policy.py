@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts import durations
 from alerts.burnrate import detection_s
 from alerts.errors import DocumentError
 from alerts.policy import MOST_BAD_RATIO, POLICIES, built_in, policy_for, read_policy
+from telemetry import durations
 
 DAY_S = 86_400
 HUNDREDTH = Fraction(1, 100)

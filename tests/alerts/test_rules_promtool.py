@@ -14,12 +14,12 @@ from typing import Final
 import pytest
 import yaml
 
-from alerts import durations
 from alerts.burnrate import Counts, State
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
 from alerts.rulefile import label_text, literal
+from telemetry import durations
 
 pytestmark = pytest.mark.real
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from alerts.objectives import Objective
-from analysis.incident import incident_at, one_verdict, questions_of
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Lever
+from analysis.incident import incident_at, leading_verdict, questions_of
+from diagnosis.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from tests.analysis.test_thresholds import objective
 
 S = 10**9
@@ -31,7 +31,7 @@ def told(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explan
         "baseline_s": 0.1,
         "now_s": 1.0,
         "causes": causes,
-        "attained": [Attainment("chat", 0.5, 0.01, 1_000, 5, 1_000, slow, 9.0)],
+        "attainments": [Attainment("chat", 0.5, 0.01, 1_000, 5, 1_000, slow, 9.0)],
     }
     return Explanation(**{**known, **changes})
 
@@ -41,7 +41,7 @@ def test_the_latency_that_broke_the_objective_most_speaks_for_all() -> None:
     ttft = told(Metric.TTFT, "tenant_flood", slow=300)
     tpot = told(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
     for order in ([ttft, tpot], [tpot, ttft]):
-        found = one_verdict(order)
+        found = leading_verdict(order)
         assert found is not None
         assert (found.first, found.others) == (ttft, (tpot,))
         assert found.sentence == (
@@ -52,13 +52,13 @@ def test_the_latency_that_broke_the_objective_most_speaks_for_all() -> None:
 
 def test_a_latency_without_a_cause_does_not_speak_while_another_has_one() -> None:
     """And where none has, there is no sentence."""
-    found = one_verdict([told(Metric.TTFT, None, 300), told(Metric.TPOT, "preemption", 50)])
+    found = leading_verdict([told(Metric.TTFT, None, 300), told(Metric.TPOT, "preemption", 50)])
     assert found is not None
     assert found.first.question.metric is Metric.TPOT
-    nothing = one_verdict([told(Metric.TTFT, None, 300)])
+    nothing = leading_verdict([told(Metric.TTFT, None, 300)])
     assert nothing is not None
     assert nothing.sentence is None
-    assert one_verdict([]) is None
+    assert leading_verdict([]) is None
 
 
 def incident(began_s: int, ended_s: int | None = None) -> IncidentRow:

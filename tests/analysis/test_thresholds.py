@@ -8,8 +8,8 @@ import pytest
 from alerts.objectives import Objective
 from alerts.openslo import load
 from analysis.thresholds import thresholds
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
 from tests.chat_objective import chat_openslo
 from tests.diagnosis.making import labels
 

@@ -11,9 +11,9 @@ from benchmarks._diagnosis_baselines import alerted, by_phase, by_score
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, outcome, passed, read
 from benchmarks._diagnosis_table import table
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from simulator.fault import CAUSES
 
 BASELINE, WINDOW = Span(0, 100 * 10**9), Span(100 * 10**9, 200 * 10**9)

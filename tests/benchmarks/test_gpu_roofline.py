@@ -21,7 +21,7 @@ def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(
     """Of one replica, and of the time asked about; what nobody told is no number."""
     case = run(FleetConfig(duration_s=40.0, replicas=2, seed=3))
     pricing = Pricing(load_prices())
-    pricing.hear(case.starts, case.samples, case.gpus)
+    pricing.update(case.starts, case.samples, case.gpus)
     requests = RequestRows.of(case.requests)
     pricing.price(requests)
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")

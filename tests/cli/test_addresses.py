@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from cli.addresses import Host, authority, base_url, is_loopback
+from cli.options.addresses import Host, authority, base_url, is_loopback
 
 
 @pytest.mark.parametrize(

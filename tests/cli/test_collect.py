@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.commands.up import up
 from cli.main import tailspan
-from cli.up import up
+
+DAY_NS = 86_400 * 10**9
 
 
 def run(*words: str) -> Result:
@@ -24,8 +26,8 @@ def test_collect_is_up_without_the_pages(monkeypatch: pytest.MonkeyPatch) -> Non
     result = run("collect", "--grpc-port", "0", "--keep-rows", "3d")
     assert result.exit_code == 0
     assert (seen["no_explorer"], seen["simulate"], seen["vllm"]) == (True, False, None)
-    assert (seen["grpc_port"], seen["keep_rows"], seen["http_port"]) == (0, "3d", 4318)
-    assert set(seen) == {option.name for option in up.params}
+    assert (seen["grpc_port"], seen["keep_rows"], seen["http_port"]) == (0, 3 * DAY_NS, 4318)
+    assert set(seen) == {option.name for option in up.params if option.expose_value}
 
 
 def test_collect_has_nothing_to_say_of_pages() -> None:

@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import update
 
-from cli import checks, clock_checks, gpu_checks
+from cli.checks import clocks, connections, gpus
+from cli.checks.findings import Finding
 from cli.main import tailspan
 from collector.testing import background_loop
 from server.stack import Ports, Stack
-from store import column_reader
+from store.columns import adbc_client
 from store.database import open_database
 from store.migrations import REVISION
 from store.writer import Writer
@@ -28,8 +29,8 @@ VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_runnin
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine has."""
-    none = checks.Finding("gpus", True, "none here")
-    monkeypatch.setattr(gpu_checks, "local", lambda: iter([none]))
+    none = Finding("gpus", True, "none here")
+    monkeypatch.setattr(gpus, "local", lambda: iter([none]))
 
 
 @pytest.fixture
@@ -175,11 +176,11 @@ def test_a_slow_way_to_many_rows_is_told_with_its_reason(
     """As nothing that fails: the answers are the same."""
     open_database(url).dispose()
 
-    def told() -> list[checks.Finding]:
-        return [each for each in checks.database(url) if each.check == "columns"]
+    def told() -> list[Finding]:
+        return [each for each in connections.database(url) if each.check == "columns"]
 
     assert told() == []
-    monkeypatch.setattr(column_reader, "find_spec", lambda _name: None)
+    monkeypatch.setattr(adbc_client, "find_spec", lambda _name: None)
     (finding,) = told()
     assert finding.ok is None
     assert finding.detail.endswith("slower: adbc-driver-sqlite is not installed")
@@ -311,7 +312,7 @@ def test_each_scraped_target_is_up_or_down(stranger: Any, http_answer: Any) -> N
     )
     url = stranger({"/metrics": http_answer(body=told)})
     host, _, port = url.removeprefix("http://").partition(":")
-    up, down, lost = checks.scrapes(host, int(port.rstrip("/")))
+    up, down, lost = connections.scrapes(host, int(port.rstrip("/")))
     assert (up.ok, up.detail) == (True, "http://a/metrics is up")
     assert down.ok is False
     assert "4 timeout" in down.detail
@@ -339,7 +340,7 @@ def test_what_keeps_a_target_shut_has_its_mend(
     )
     url = stranger({"/metrics": http_answer(body=told)})
     host, _, port = url.removeprefix("http://").partition(":")
-    (found,) = checks.scrapes(host, int(port.rstrip("/")))
+    (found,) = connections.scrapes(host, int(port.rstrip("/")))
     assert mend in str(found.mend)
 
 
@@ -348,7 +349,7 @@ def test_another_programs_metrics_tell_of_no_target(stranger: Any, http_answer: 
     for body in ("", "tailspan_scrape_up{", "<html>"):
         url = stranger({"/metrics": http_answer(body=body)})
         host, _, port = url.removeprefix("http://").partition(":")
-        assert not list(checks.scrapes(host, int(port.rstrip("/"))))
+        assert not list(connections.scrapes(host, int(port.rstrip("/"))))
 
 
 def test_a_clock_that_is_off_is_named_with_what_to_do(stranger: Any, http_answer: Any) -> None:
@@ -361,7 +362,7 @@ def test_a_clock_that_is_off_is_named_with_what_to_do(stranger: Any, http_answer
         'tailspan_clock_ahead_seconds{source="b\x1b[31m"} 0.0\n'
     )
     host, _, port = stranger({"/metrics": told}).removeprefix("http://").partition(":")
-    fast, late = clock_checks.clocks(host, int(port.rstrip("/")))
+    fast, late = clocks.clocks(host, int(port.rstrip("/")))
     assert fast.ok is False
     assert "a: its clock is ahead by 42 s" in fast.detail
     assert "NTP" in str(fast.mend)
@@ -382,7 +383,7 @@ def test_our_own_clock_that_jumped_is_named(
         )
     )
     host, port = server.removeprefix("http://").split(":")
-    jumped, behind = clock_checks.clocks(host, int(port.rstrip("/")))
+    jumped, behind = clocks.clocks(host, int(port.rstrip("/")))
     assert jumped.ok is False
     assert f"{way} the time that alerts and retention follow" in jumped.detail
     assert "accepted after 5 min" in str(jumped.mend)
@@ -402,7 +403,7 @@ def test_where_all_that_comes_is_late_alerts_are_said_to_be(
         )
     )
     host, port = server.removeprefix("http://").split(":")
-    for finding in clock_checks.clocks(host, int(port.rstrip("/"))):
+    for finding in clocks.clocks(host, int(port.rstrip("/"))):
         assert finding.ok is None
         assert "tailspan_slo_* leaves its requests out as late" in finding.detail
         assert "look at the clock of the collector's machine first" in str(finding.mend)
@@ -420,7 +421,7 @@ def test_where_all_clocks_are_ahead_ours_is_looked_at_first(
         )
     )
     host, _, port = stranger({"/metrics": told}).removeprefix("http://").partition(":")
-    found = list(clock_checks.clocks(host, int(port.rstrip("/"))))
+    found = list(clocks.clocks(host, int(port.rstrip("/"))))
     assert len(found) == 2
     for finding in found:
         assert "look at the clock of the collector's machine first" in str(finding.mend)
@@ -501,10 +502,10 @@ def test_what_was_refused_is_counted_with_what_to_do(stranger: Any, http_answer:
     )
     url = stranger({"/metrics": http_answer(body=told)})
     host, _, port = url.removeprefix("http://").partition(":")
-    old, negative = checks.refusals(host, int(port.rstrip("/")))
-    assert (old.ok, old.detail) == (None, "42 items since it was started: too_old")
+    old, negative = connections.refusals(host, int(port.rstrip("/")))
+    assert (old.ok, old.detail) == (None, "42 items since the collector started: too_old")
     assert "--keep-rows" in str(old.mend)
-    assert negative.detail == "1 items since it was started: negative"
+    assert negative.detail == "1 item since the collector started: negative"
 
 
 def test_a_gpu_that_is_no_engines_is_named_with_what_to_say(url: str) -> None:
@@ -518,9 +519,9 @@ def test_a_gpu_that_is_no_engines_is_named_with_what_to_say(url: str) -> None:
     )
     with Writer(engine) as writer:
         writer.submit([], [], (), [mine, nobodys]).result(10)
-        assert list(gpu_checks.owners(url)) == []
+        assert list(gpus.owners(url)) == []
         writer.submit([], [sample]).result(10)
-        [found] = gpu_checks.owners(url)
+        [found] = gpus.owners(url)
     engine.dispose()
     assert found.ok is None
     assert "gpu-host" in found.detail

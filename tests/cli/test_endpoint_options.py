@@ -11,11 +11,11 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from cli.client_access import access_of
-from cli.endpoint_options import endpoint_access_of
 from cli.main import tailspan
+from cli.options.client_access import access_of
+from cli.options.endpoints import endpoint_access_of
+from collector.listen.tls import Tls
 from collector.testing import background_loop
-from collector.tls import Tls
 from server.endpoint_access import EndpointAccess
 from server.stack import Ports, Stack
 from store.database import open_database

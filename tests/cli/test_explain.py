@@ -43,7 +43,7 @@ def test_the_text_has_the_sentence_the_reason_and_the_way_out(
     shown = run("explain").stdout
     assert "rose from" in shown.splitlines()[0]
     reason = shown.index("kv_cache_exhausted: the KV cache is full")
-    assert reason < shown.index("Try: store keys and values in 8 bits, --kv-cache-dtype fp8.")
+    assert reason < shown.index("Try: store the KV cache in 8 bits, --kv-cache-dtype fp8.")
 
 
 def test_nothing_to_find_is_an_answer(

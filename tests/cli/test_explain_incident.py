@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
 from tests.chat_objective import chat_openslo
 
 START_S = 1_763_634_000

@@ -3,12 +3,12 @@
 from alerts.judging import Verdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, load
-from cli.durations import DURATION
 from server.kept_children import FIRST_LOOK
 from simulator import dataset
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
+from telemetry.durations import parse_s
 
 BEFORE_S, FLOOD_S = 120, 240
 HOUR_S = 3_600
@@ -30,7 +30,7 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
     began_ns = world.started_unix_ns + BEFORE_S * 10**9
     good = objective.indicator.good
     verdicts = [(row.received_unix_ns >= began_ns, judge(good, row)) for row in found]
-    lasts_s = DURATION.convert(FIRST_LOOK["incident-before"], None, None)
+    lasts_s = parse_s(FIRST_LOOK["incident-before"])
     quiet = sum(not late for late, _ in verdicts) * (HOUR_S - lasts_s) / BEFORE_S
     late = sum(late for late, _ in verdicts) * lasts_s / FLOOD_S
     bad = sum(late and verdict is Verdict.BAD for late, verdict in verdicts) * lasts_s / FLOOD_S

@@ -16,17 +16,18 @@ import pynvml
 import pytest
 from click.testing import CliRunner, Result
 
-import cli.gpus
-from cli import gpu_agent, gpu_checks, gpu_tables
-from cli import running as running_up
+import cli.commands.gpus
+from cli import foreground, gpu_agent
+from cli.checks import gpus as gpu_checks
 from cli.main import tailspan
+from cli.render import gpus as gpu_tables
 from collector.gpus import amd_smi
-from collector.gpus.claims import Claims, claims_of
-from collector.gpus.reading import Absence, ReaderError, Why
+from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
+from collector.gpus.reader import Absence, ReaderError, Why
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from exporters.forwarding import Answer, Forwarder
+from exporters.forwarding.forwarder import Answer, Forwarder
 from server import children, stack
 from server.gpu_setup import GpuSetup
 from tests.collector.gpus import conftest as gpus_of_tests
@@ -49,7 +50,7 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(amd_smi, "load", load)
     # The looks need not be a second apart for a driver in memory.
-    monkeypatch.setattr(cli.gpus, "BETWEEN_LOOKS_S", 0.11)
+    monkeypatch.setattr(cli.commands.gpus, "BETWEEN_LOOKS_S", 0.11)
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
     assert why == [
         "GPU-2 cannot tell dram_bandwidth_bytes_per_s, dram_bandwidth_ratio, nvlink_rx_bytes_per_s,"
         " nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s, sm_active_ratio,"
-        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may tell)"
+        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may report it)"
     ]
 
 
@@ -100,7 +101,7 @@ def test_json_has_an_object_a_gpu(install: Install) -> None:
     assert told["dram_bandwidth_ratio"] is None
     assert told["absent"]["dram_bandwidth_ratio"] == {
         "why": "not_supported",
-        "detail": "older than Hopper; a dcgm-exporter may tell",
+        "detail": "older than Hopper; a dcgm-exporter may report it",
     }
     assert abs(told["at"] - time.time()) < 60
 
@@ -160,9 +161,12 @@ def test_an_exporters_gpus_are_shown(
     [
         (["--gpus", "some"], ["--gpus", "some", "auto"]),
         (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
-        (["--dcgm-every", "0.5"], ["--dcgm-every", "0.5", "1<=x<=60"]),
+        (["--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
         (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
-        (["--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "0=b", "a's already"]),
+        (
+            ["--gpu-replica", "0=a", "--gpu-replica", "0=b"],
+            ["--gpu-replica", "0=b", "already assigned to a"],
+        ),
         (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
     ],
 )
@@ -198,14 +202,14 @@ def test_up_samples_what_it_is_told_to(
         """Nothing."""
 
     monkeypatch.setattr(stack, "Stack", lambda *_, **about: given.update(about))
-    monkeypatch.setattr(running_up, "run", run)
+    monkeypatch.setattr(foreground, "run", run)
     verb, *rest = words if "collect" in words else ["up", *words]
     line = [verb, "--database", url, "--gpu-replica", "0=chat-0", *rest]
     done = CliRunner().invoke(tailspan, line, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     setup: GpuSetup = given["gpus"]
     assert (setup.local, [each.name for each in setup.dcgm]) == (local, places)
-    assert setup.claims.by_gpu == {"0": "chat-0"}
+    assert setup.configured.by_gpu == {"0": "chat-0"}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +256,7 @@ def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: A
             stop.set()
 
         monkeypatch.setattr(forwarder, "offer", offering)
-        setup = GpuSetup(local=True, claims=claims_of(["*=chat-0"]))
+        setup = GpuSetup(local=True, configured=configured_owners_of(["*=chat-0"]))
         async with asyncio.timeout(30):
             await gpu_agent.run(setup, forwarder, "http://collector:4318")
 
@@ -309,7 +313,7 @@ def test_what_is_dropped_is_counted(
     ],
 )
 def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
-    """Told when it changes."""
+    """GpuReading when it changes."""
     assert gpu_tables.standing(states) == said
 
 
@@ -350,7 +354,7 @@ def test_an_agent_tells_a_collector_and_ends_at_ctrl_c(
     url = stranger({"/metrics": http_answer(body=DCGM)})
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         command = children.ourselves(
-            "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1",
+            "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1s",
             f"--endpoint=http://127.0.0.1:{collector.http_port}",
         )  # fmt: skip
         agent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
@@ -427,4 +431,4 @@ def test_the_doctor_asks_a_running_tailspan_for_its_readers(
 def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
     """Which is what tests and a simulation have."""
     assert not GpuSetup().any
-    assert GpuSetup().claims == Claims()
+    assert GpuSetup().configured == ConfiguredOwners()

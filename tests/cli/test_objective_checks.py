@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from alerts.openslo import OBJECTIVES
-from cli.checks import Finding
+from cli.checks.findings import Finding
+from cli.checks.objectives import objectives
 from cli.main import tailspan
-from cli.objective_checks import objectives
 from telemetry.requests import RequestTimeline
 
 METRICS = """\

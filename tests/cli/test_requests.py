@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from telemetry.fields import fields_of
 from telemetry.requests import (
     DECODE_PARTS,
+    FIELDS,
+    PHASES,
     PREFILL_PARTS,
     QUEUE_PARTS,
     Basis,
     Outcome,
+    PricedBy,
     RequestTimeline,
     Source,
 )
@@ -23,50 +27,8 @@ Run = Callable[..., Result]
 Fill = Callable[..., None]
 Requests = Callable[..., RequestTimeline]
 
-KEYS = [
-    "request_id",
-    "trace_id",
-    "started_at",
-    "model",
-    "lora",
-    "route",
-    "tenant",
-    "region",
-    "replica",
-    "outcome",
-    "basis",
-    "source",
-    "frontend_s",
-    "queue_s",
-    "prefill_s",
-    "decode_s",
-    "delivery_s",
-    "preempted_s",
-    "others_prefill_s",
-    "stall_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_max_s",
-    "e2e_s",
-    "network_s",
-    "prompt_tokens",
-    "cached_tokens",
-    "external_cached_tokens",
-    "output_tokens",
-    "preemptions",
-    "waiting_at_arrival",
-    "running_at_arrival",
-    "kv_usage_at_arrival",
-    "cost_usd",
-    "config",
-    *QUEUE_PARTS,
-    "others_prefill_tokens_max",
-    "handoff_s",
-    "billed_s",
-    "wasted_s",
-    "priced_by",
-    "clock_ahead_s",
-]
+DERIVED = {"tpot_s", "own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s"}
+KEYS = {*FIELDS, *DERIVED, "started_at", "network_s"} - {"received_unix_ns"}
 
 
 def objects(result: Result) -> list[dict[str, Any]]:
@@ -75,10 +37,8 @@ def objects(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_json_has_the_contracts_keys_in_its_order(
-    run: Run, fill: Fill, request_row: Requests
-) -> None:
-    """Others parse this; it does not change by the way."""
+def test_json_has_every_field_of_a_request(run: Run, fill: Fill, request_row: Requests) -> None:
+    """What is stored is told, under the name that it has everywhere; others parse this."""
     about: dict[str, Any] = {
         "trace_id": "ab" * 16,
         "request_id": "chatcmpl-x",
@@ -86,58 +46,58 @@ def test_json_has_the_contracts_keys_in_its_order(
         "outcome": Outcome.LENGTH,
         "source": Source.SIMULATOR,
         "basis": Basis.ENGINE,
-        **{name: name for name in ("model", "lora", "route", "tenant", "region", "replica")},
-        **{f"{phase}_s": 0.25 for phase in ("frontend", "queue", "prefill", "delivery")},
-        "decode_s": 2.0,
-        **dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.0),
-        "prefill_stall_s": 0.25,
-        "decode_preempted_s": 0.1,
-        "decode_others_prefill_s": 0.2,
-        "decode_stall_s": 0.5,
-        "ttft_s": 0.75,
-        "itl_max_s": 0.5,
+        "priced_by": PricedBy.LEDGER,
+        "streamed": True,
         "e2e_s": 3.0,
-        "prompt_tokens": 11,
-        "cached_tokens": 4,
-        "external_cached_tokens": 0,
-        "output_tokens": 5,
-        "preemptions": 1,
-        "waiting_at_arrival": 2,
-        "running_at_arrival": 3,
-        "kv_usage_at_arrival": 0.5,
-        "cost_usd": 0.001,
-        "config": "f00",
+        **dict.fromkeys(PHASES, 0.25),
+        "decode_s": 2.0,
         **dict.fromkeys(QUEUE_PARTS, 0.05),
-        "others_prefill_tokens_max": 512,
-        "handoff_s": 0.1,
-        "billed_s": 0.3,
-        "wasted_s": 0.0,
-        "priced_by": "ledger",
-        "clock_ahead_s": 42.0,
+        **dict.fromkeys(PREFILL_PARTS, 0.05),
+        **dict.fromkeys(DECODE_PARTS, 0.4),
+        "output_tokens": 5,
     }
-    fill(request_row(1, **about))
+    sample: dict[type, Any] = {str: "a", int: 7, float: 0.125, bool: False}
+    full = {
+        each.name: about.get(each.name, sample[each.type]) for each in fields_of(RequestTimeline)
+    }
+    fill(request_row(1, **full))
     (found,) = objects(run("requests", "--format", "json"))
-    assert list(found) == KEYS
     assert found == {
-        **{key: about.get(key) for key in KEYS},
+        **{key: value for key, value in full.items() if key in KEYS},
         "started_at": 1_763_634_001.5,
         "tpot_s": 0.5,
-        "preempted_s": 0.1,
-        "others_prefill_s": 0.2,
-        "stall_s": 0.75,
-        "outcome": "length",
-        "source": "simulator",
-        "basis": "engine",
+        **{part: pytest.approx(0.45) for part in DERIVED - {"tpot_s"}},
+        "network_s": None,
     }
+
+
+def test_the_parts_in_json_sum_to_the_whole(run: Run, fill: Fill, request_row: Requests) -> None:
+    """Of what a simulated request waited for, nothing is missing in it."""
+    fill(
+        request_row(
+            1,
+            e2e_s=4.0,
+            **dict.fromkeys(PHASES, 0.8),
+            **dict.fromkeys((*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS), 0.16),
+        )
+    )
+    (found,) = objects(run("requests", "--format", "json"))
+    for whole, parts in (
+        ("e2e_s", PHASES),
+        ("queue_s", QUEUE_PARTS),
+        ("prefill_s", PREFILL_PARTS),
+        ("decode_s", DECODE_PARTS),
+    ):
+        assert sum(found[part] for part in parts) == pytest.approx(found[whole])
 
 
 def test_unknown_is_null(run: Run, fill: Fill, request_row: Requests) -> None:
     """Every key is there all the same."""
     fill(request_row(1))
     (found,) = objects(run("requests", "--format", "json"))
-    known = {"request_id", "trace_id", "started_at", "outcome", "basis", "source", "e2e_s"}
-    assert list(found) == KEYS
-    assert {key for key in KEYS if found[key] is not None} == known
+    known = {"request_id", "trace_id", "span_id", "started_at", "outcome", "basis", "source"}
+    assert set(found) == KEYS
+    assert {key for key in KEYS if found[key] is not None} == {*known, "e2e_s"}
 
 
 def test_rows_are_picked_sorted_and_limited(run: Run, fill: Fill, request_row: Requests) -> None:
@@ -237,7 +197,7 @@ def test_nothing_found_says_what_to_do_and_is_no_failure(
         (["--where", "e2e_s=1"], "'e2e_s' is no label"),
         (["--where", "tenant=a", "--where", "tenant=b"], "tenant is given twice"),
         (["--where", "engine=x"], "engine = 'x': must be a whole number"),
-        (["--sort", "colour"], "'colour' is no key; allowed: request_id"),
+        (["--sort", "colour"], "'colour' is no key; allowed: trace_id"),
         (["--sort", "--e2e_s"], "'-e2e_s' is no key"),
         (["--sort", "received_unix_ns"], "is no key"),
         (["--limit", "0"], "0 is not in the range 1<=x<=2147483647"),

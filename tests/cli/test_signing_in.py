@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
-from cli.signing_in import sign_in_of
+from cli.options.sign_in import sign_in_of
 
 pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import simulator.live
-from cli.simulate import simulate
+from cli.commands.simulate import simulate
 from simulator.fault import CAUSES
 from simulator.live import Plan
 from simulator.sending import Sent
@@ -49,8 +49,8 @@ def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> 
 
 
 def test_options_reach_the_plan(runs: Runs) -> None:
-    """Durations with a unit or without; an incident longer ago than the past begins with it."""
-    options = "--replicas 3 --rate 2 --seed 9 --backfill 5m --duration 90 --incident engine_stall"
+    """An incident longer ago than the past begins with it."""
+    options = "--replicas 3 --rate 2 --seed 9 --backfill 5m --duration 90s --incident engine_stall"
     result = CliRunner().invoke(simulate, [*options.split(), "--router", "round_robin"])
     assert result.exit_code == 0, result.output
     (plan,) = runs.plans
@@ -76,7 +76,7 @@ def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
 
 def test_a_fault_may_stand_beside_an_incident(runs: Runs) -> None:
     """Two causes at once."""
-    options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10"]
+    options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10s"]
     assert CliRunner().invoke(simulate, options).exit_code == 0
     told = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]
     assert told == [("kv_transfer", 1.0, 10.0), ("cold_start", 2.0, 3120.0)]
@@ -121,10 +121,11 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
         (["--backfill", "soon"], ["--backfill", "soon", "15m"]),
         (["--backfill", "-5m"], ["--backfill", "-5m"]),
         (["--endpoint", "localhost:4318"], ["endpoint", "localhost:4318", "http://HOST:PORT"]),
-        (["--fault", "gremlins"], ["gremlins", "prefill_interference"]),
+        (["--fault", "gremlins"], ["--fault 'gremlins'", "unknown cause", "prefill_interference"]),
+        (["--fault", "engine_stall:-1"], ["--fault", "severity '-1'", "above 0"]),
         (["--fault", "engine_stall:hard"], ["engine_stall:hard", "'hard'", "1.5"]),
         (["--fault", "engine_stall@soon"], ["engine_stall@soon", "'soon'", "15m"]),
-        (["--fault", "engine_stall@1m+0"], ["start_s", "start before end"]),
+        (["--fault", "engine_stall@1m+0"], ["engine_stall@1m+0", "duration 0", "above 0"]),
         (["--fault", "stall, please"], ["stall, please", "CAUSE[:SEVERITY][@START][+DURATION]"]),
         (["--trace", "nowhere.csv"], ["--trace", "nowhere.csv"]),
         (["--router", "random"], ["--router", "random", "round_robin"]),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import promtool
+from cli.checks import promtool
 from cli.main import tailspan
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.notifications import Notification, keep_notifications
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
-from store.notifications import Notification, keep_notifications
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -140,7 +140,7 @@ def test_a_kept_promise_has_its_budget(asked: Callable[..., Result]) -> None:
     """All of it."""
     result = asked(0)
     assert result.exit_code == 0
-    assert "720 good of 720, counted since 2025-11-20 10:20:00 UTC" in result.stdout
+    assert "720 good of 720 requests, counted since 2025-11-20 10:20:00 UTC" in result.stdout
     assert "100.0% of the budget left; burning at 0.00 (last 1h), which spends nothing" in (
         result.stdout
     )

@@ -9,11 +9,11 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.stats import group_stats
+from cli.commands.stats import group_stats
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import forget_older
-from store.settling import settle
+from store.rollups.building import settle
 from telemetry.requests import LATENCIES, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]

@@ -6,7 +6,11 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.text import UNKNOWN, WIDEST, count, label, rate, seconds, table, usd
+from cli.render.text import UNKNOWN, WIDEST, count, label, rate, seconds, span, table, usd
+from store.queries import Window
+
+S = 1_000_000_000
+NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC
 
 
 @pytest.mark.parametrize(
@@ -118,3 +122,11 @@ def test_what_a_tenant_chose_is_one_line_of_json(
     queued(2.0, tenant=HOSTILE)
     lines = run("requests", "--format", "json", "--limit", "3").stdout.splitlines()
     assert [json.loads(line)["tenant"] for line in lines] == [HOSTILE] * 3
+
+
+def test_a_window_is_shown_with_its_length_and_zone() -> None:
+    """The day once, where it is one day."""
+    assert span(Window(NOW - 900 * S, NOW)) == "2025-11-20 10:05:00 to 10:20:00 UTC (15m)"
+    assert "2025-11-18 10:20:00 to 2025-11-20 10:20:00 UTC (2d)" in span(
+        Window(NOW - 172_800 * S, NOW)
+    )

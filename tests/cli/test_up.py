@@ -10,9 +10,9 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM, Signals
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,56 +24,22 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from cli.main import tailspan
-from server import children
+from rig.program import FREE_PORTS, PATIENCE_S, Program, Tailspan, tailspan_command
 from store.database import open_database
 from store.queries import Window, request_count, request_table
 from telemetry.requests import RequestTimeline, Source
 
-PATIENCE_S = 60.0
 EVER = Window(0, 2**63 - 1)
-FREE = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-class Up:
-    """A running `tailspan up`."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.process = process
-        self._output = output
-
-    @property
-    def said(self) -> str:
-        """All that it has printed."""
-        return self._output.read_text()
-
-    def says(self, pattern: str) -> str:
-        """Wait until it has printed that; the pattern's group, or all of it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := re.search(pattern, self.said)) is None:
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.02)
-        return found[found.re.groups]
-
-    def ends(self, number: Signals | None = None) -> int:
-        """Send a signal and wait for the end; the exit status."""
-        if number is not None:
-            self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
-
-    def port(self, option: str) -> str:
-        """The port that it found for itself."""
-        where = {"grpc": r":(\d+) \(gRPC", "http": r":(\d+) \(HTTP", "metrics": r":(\d+)/metrics"}
-        return self.says(where[option])
-
-    def children(self) -> list[int]:
-        """The processes that it started."""
-        return [
-            int(status.parent.name)
-            for status in Path("/proc").glob("[0-9]*/stat")
-            if parent_of(status) == self.process.pid
-        ]
+def children_of(running: Program) -> list[int]:
+    """The processes that it started."""
+    return [
+        int(status.parent.name)
+        for status in Path("/proc").glob("[0-9]*/stat")
+        if parent_of(status) == running.process.pid
+    ]
 
 
 def parent_of(status: Path) -> int | None:
@@ -96,32 +62,17 @@ def gone(process: int) -> bool:
 
 
 @pytest.fixture
-def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Up]]:
+def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
     """Start `tailspan up`."""
-    started: list[Up] = []
+    with ExitStack() as running:
 
-    def start(*words: str, command: tuple[str, ...] = (), **about: Any) -> Up:
-        output = tmp_path / f"output-{len(started)}"
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                command or line(url, *words), cwd=tmp_path, stdout=file, stderr=file, **about
-            )
-        started.append(Up(process, output))
-        return started[-1]
+        def start(*words: str) -> Tailspan:
+            return running.enter_context(Tailspan(tmp_path, "up", "--database", url, *words))
 
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.wait()
+        yield start
 
 
-def line(url: str, *words: str) -> tuple[str, ...]:
-    """The command line of `tailspan up` on free ports."""
-    return children.ourselves("up", "--database", url, *FREE, *words)
-
-
-def send(port: str, spans: list[ReadableSpan]) -> bool:
+def send(port: int, spans: list[ReadableSpan]) -> bool:
     """Send spans over HTTP, once; whether they were acknowledged."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=5)
     try:
@@ -141,7 +92,7 @@ def stored(url: str) -> set[str]:
 
 
 def test_what_the_sdk_sends_is_kept_scraped_and_listed(
-    up: Callable[..., Up],
+    up: Callable[..., Tailspan],
     span: Callable[..., ReadableSpan],
     run: Callable[..., Result],
 ) -> None:
@@ -169,9 +120,9 @@ def test_what_the_sdk_sends_is_kept_scraped_and_listed(
     assert "Stopped. 2 requests arrived" in running.said
 
 
-@pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGTERM, 0), (SIGKILL, -SIGKILL)])
+@pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
 def test_what_was_acknowledged_is_kept_however_it_ends(
-    up: Callable[..., Up],
+    up: Callable[..., Tailspan],
     span: Callable[..., ReadableSpan],
     url: str,
     number: Signals,
@@ -208,7 +159,7 @@ def test_what_was_acknowledged_is_kept_however_it_ends(
 
 
 def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
-    up: Callable[..., Up],
+    up: Callable[..., Tailspan],
     url: str,
     fill: Callable[..., None],
     request_row: Callable[..., RequestTimeline],
@@ -246,7 +197,8 @@ def test_a_time_to_keep_that_is_none_is_refused() -> None:
     """A slip must not remove a month."""
     result = CliRunner().invoke(tailspan, ["up", "--keep-rows", "7"])
     assert result.exit_code == 2
-    assert "--keep-rows '7' is no duration" in result.output
+    assert "'--keep-rows'" in result.output
+    assert "'7' is no duration" in result.output
     assert "or forever" in result.output
 
 
@@ -275,50 +227,48 @@ def test_hours_must_not_go_before_the_minutes_they_stand_in_for() -> None:
 
 
 def test_output_that_nobody_reads_stops_nothing(
-    up: Callable[..., Up], span: Callable[..., ReadableSpan], url: str, tmp_path: Path
+    span: Callable[..., ReadableSpan], url: str, tmp_path: Path
 ) -> None:
     """As in `tailspan up | head -1`: it was started to collect."""
     read, write = os.pipe()
-    with subprocess.Popen(
-        line(url, "--no-explorer", "--metrics-port=0"), cwd=tmp_path, stdout=write, stderr=write
-    ) as process:
+    command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
+    with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:
         os.close(write)
         with os.fdopen(read) as output:
             for text in output:
                 if found := re.search(r":(\d+) \(HTTP", text):
                     break
         assert found is not None
-        assert send(found[1], [span(request_id="unheard")])
+        assert send(int(found[1]), [span(request_id="unheard")])
         process.send_signal(SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert stored(url) == {"unheard"}
 
 
 @ON_LINUX
-@pytest.mark.parametrize(("number", "status"), [(SIGTERM, 0), (SIGKILL, -SIGKILL)])
-def test_its_children_end_with_it(
-    up: Callable[..., Up], url: str, number: Signals, status: int, tmp_path: Path
+def test_its_children_end_with_it_even_where_it_is_killed(
+    up: Callable[..., Tailspan], tmp_path: Path
 ) -> None:
-    """The explorer, the simulator and what reads spans, even where it is killed. The logs of the
-    first two lie by the database."""
+    """The explorer, the simulator and what reads spans. The logs of the first two lie by the
+    database."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
     running.says("Telemetry arrives from sim-0")
     with urllib.request.urlopen(page, timeout=20) as answer:
         assert answer.status == 200
-    started = running.children()
+    started = children_of(running)
     assert len(started) == 3
-    assert running.ends(number) == status
+    assert running.ends(SIGKILL) == -SIGKILL
     assert all(map(gone, started))
     assert {path.name for path in tmp_path.glob("*.log")} == {"explorer.log", "simulator.log"}
 
 
 @ON_LINUX
-def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Up]) -> None:
+def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Tailspan]) -> None:
     """Not even for a child that does not move."""
     running = up("--explorer-port=0")
     running.says("Ctrl-C stops it")
-    (child,) = running.children()
+    (child,) = children_of(running)
     os.kill(child, SIGSTOP)
     running.process.send_signal(SIGINT)
     running.says("Stopping")
@@ -331,18 +281,18 @@ def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Up]) -> None:
 
 
 @ON_LINUX
-def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
+def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
     """Without a terminal to complain to, and without leaving anybody behind."""
     ours, theirs = pty.openpty()
     # The first terminal that the leader of a session opens becomes the session's own.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
-    command = ("sh", "-c", shell, "sh", *line(url, "--explorer-port=0"))
-    running = up(command=command, start_new_session=True)
+    command = tailspan_command("up", "--database", url, *FREE_PORTS, "--explorer-port=0")
+    running = Program(tmp_path, "sh", "-c", shell, "sh", *command, start_new_session=True)
     seen = b""
     while b"Ctrl-C stops it" not in seen:
         seen += os.read(ours, 4096)
     os.close(theirs)
-    started = running.children()
+    started = children_of(running)
     assert len(started) == 1
     os.close(ours)
     assert running.ends() == 0
@@ -366,7 +316,7 @@ def test_peaks_that_cannot_be_read_are_an_error_before_anything_starts(
         (["--scrape", "gpu:8000"], "gpu:8000"),
         (["--scrape", "http://me:pw@gpu:8000"], "credentials"),
         (["--scrape-file", "nowhere.json"], "nowhere.json"),
-        (["--scrape-every", "0.1"], "0.1"),
+        (["--scrape-every", "100ms"], "100ms"),
         (["--scrape", "https://gpu:8000", "--scrape-token-file", "nowhere"], "nowhere"),
         (["--scrape", "https://gpu:8000", "--scrape-ca", "nowhere.pem"], "nowhere.pem"),
         (["--scrape-ca", "nowhere.pem"], "there is none"),

@@ -17,12 +17,13 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.events import EngineStart, message_of
-from tailspan_vllm.machine import Machine
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.parts import Parts, QueueParts
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.engine_state.hardware import Machine
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.log_events import EngineStart, message_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.record import RequestRecord
 
 NOW_UNIX_NS = 1_790_000_000 * 10**9
 
@@ -170,7 +171,7 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
         for name, value in changes.items():
             setattr(state, name, value)
         return metrics_of(
-            [Sample(NOW_UNIX_NS, state.standing({names.SPANS_DROPPED: 0}, {}))], resource
+            [Sample(NOW_UNIX_NS, state.snapshot({names.SPANS_DROPPED: 0}, {}))], resource
         )
 
     return make

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.up import up
-from collector.limits import Limits
+from cli.commands.up import up
+from collector.limits.sender_limits import Limits
 
 FILE = Path(__file__).parents[2] / "collector" / "otel-collector.yaml"
 

@@ -27,12 +27,12 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from collector.bearer import SHORTEST, BearerGate, Tokens
 from collector.errors import SecurityError, UnauthenticatedError
-from collector.hosting import AsgiHost
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import SHORTEST, BearerGate, Tokens
+from collector.listen.tls import Tls
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from collector.tls import Tls
 from tests.collector.conftest import Party
 
 TOKEN, ANOTHER = "a-good-token-of-ours", "another/good+token=="
@@ -129,8 +129,8 @@ def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
     [
         (b"", "holds no token"),
         (b"# nothing\n", "holds no token"),
-        (b"short\n", f"token 1 of 1 is none; allowed: at least {SHORTEST}"),
-        (TOKEN.encode() + b"\nwith a blank in the middle\n", "token 2 of 2 is none"),
+        (b"short\n", f"token 1 of 1 is malformed; allowed: at least {SHORTEST}"),
+        (TOKEN.encode() + b"\nwith a blank in the middle\n", "token 2 of 2 is malformed"),
         (b"\xff\xfe" * 20, "not UTF-8"),
     ],
 )
@@ -347,7 +347,7 @@ def test_files_that_are_no_pair_are_refused_before_anything_listens(
         Tls(one.certificate, other.key)
     with pytest.raises(SecurityError, match=r"garbage\.pem"):
         Tls(garbage, one.key)
-    with pytest.raises(SecurityError, match=r"garbage\.pem holds no certificate"):
+    with pytest.raises(SecurityError, match=r"garbage\.pem contains no certificate"):
         Tls(*one, client_ca=garbage)
     with pytest.raises(SecurityError, match=r"cannot read .*nowhere: No such file"):
         Tls(tmp_path / "nowhere", one.key)

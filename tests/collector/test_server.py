@@ -38,10 +38,10 @@ from tailspan_vllm import names
 
 from collector.counters import Counters
 from collector.errors import BusyError, ListenError
-from collector.gpus.telling import message
-from collector.intake import DOUBT_S, Intake
-from collector.limits import Limits
-from collector.reading import ReadingHere
+from collector.gpus.otlp_message import message
+from collector.intake import STORE_RETRY_S, Intake
+from collector.limits.sender_limits import Limits
+from collector.otlp.message_reader import LocalReader
 from collector.server import Collector
 from collector.signals import TRACES
 from collector.testing import MemorySink, background_loop, running
@@ -368,7 +368,7 @@ def test_what_is_too_old_is_a_partial_success_and_what_is_ahead_is_set_right(
         _, answer = _post(made, message.SerializeToString(), PROTOBUF)
         told = ExportTraceServiceResponse.FromString(answer).partial_success
         assert told.rejected_spans == 1
-        assert "older than 7 days is not kept" in told.error_message
+        assert "older than 7 days are not kept" in told.error_message
         assert _count(made, "traces", "refused", "too_old") == 1
         assert _count(made, "traces", "stored", "") == 2
         (source,) = made.clocks.report()
@@ -694,7 +694,7 @@ def test_a_store_that_failed_is_given_another_try_in_time(
     """Who is never ready is sent nothing, and would never find out."""
     sink, now = MemorySink(), [0.0]
     intake = Intake(
-        sink, [], Counters(), lambda: now_unix_ns, Limits(), ReadingHere(), lambda: now[0]
+        sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), lambda: now[0]
     )
 
     async def fail() -> None:
@@ -704,9 +704,9 @@ def test_a_store_that_failed_is_given_another_try_in_time(
         await intake.stop(1)
 
     asyncio.run(fail())
-    assert not intake.keeping
-    now[0] += DOUBT_S + 1
-    assert intake.keeping
+    assert not intake.store_available
+    now[0] += STORE_RETRY_S + 1
+    assert intake.store_available
 
 
 def test_what_is_kept_is_sent_on_as_it_came(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.bill import bill
-from cost.lines import Line, added
+from cost.bill_lines import Line, sum_lines
 from cost.pricefile import parse_prices
 from cost.prices import PriceList
 from telemetry.requests import PricedBy
@@ -110,8 +110,8 @@ def test_hours_sum_to_the_whole() -> None:
         for at in range(0, 10_800, 600)
         for line in bill(accounts(engines, cells(), [start("r")], at, at + 600), PRICES).lines
     ]
-    assert added(pieces).wall_s == pytest.approx(8_000)
-    assert added(pieces).busy_s == pytest.approx(added(whole).busy_s or 0.0)
+    assert sum_lines(pieces).wall_s == pytest.approx(8_000)
+    assert sum_lines(pieces).busy_s == pytest.approx(sum_lines(whole).busy_s or 0.0)
 
 
 def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
@@ -120,7 +120,7 @@ def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
     found = bill(accounts(engine_stretches({("r", 0): told}), cells(), [start("r")]), PRICES)
     assert found.total is not None
     assert found.total.wall_s == pytest.approx(600)
-    assert found.seen.gaps_s == pytest.approx(700)
+    assert found.uptime.gaps_s == pytest.approx(700)
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:

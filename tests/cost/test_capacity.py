@@ -4,8 +4,8 @@ known."""
 import numpy as np
 import pytest
 
-from cost.capacity import LEAST_JUDGED, Judged, Kept, kept_rate
-from telemetry.accounts import IntArray
+from cost.capacity import MIN_REQUESTS, ObjectiveCounts, SustainableRate, sustainable_rate
+from telemetry.counter_series import IntArray
 
 LENGTH_S = 300.0
 TARGET = 0.99
@@ -30,7 +30,7 @@ def counted(
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
     """The rate of the quickest stretch that kept the objective: a maximum over noise."""
-    kept = (every >= LEAST_JUDGED) & (good >= TARGET * every)
+    kept = (every >= MIN_REQUESTS) & (good >= TARGET * every)
     return float(every[kept].max()) / LENGTH_S
 
 
@@ -46,7 +46,7 @@ def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
         found, best = [], []
         for seed in range(20):
             good, every = counted(stretches, capacity_rps, load, unsteady, seed)
-            rps = kept_rate([Judged(TARGET, good, every)], LENGTH_S).rps
+            rps = sustainable_rate([ObjectiveCounts(TARGET, good, every)], LENGTH_S).rps
             assert rps is not None
             found.append(rps / capacity_rps)
             best.append(best_stretch(good, every) / capacity_rps)
@@ -62,36 +62,42 @@ def test_engines_that_are_always_overloaded_keep_no_rate(stretches: int) -> None
     tell that they were kept."""
     for seed in range(20):
         good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
-        assert kept_rate([Judged(TARGET, good, every)], LENGTH_S) == Kept(int(every.sum()), None)
+        assert sustainable_rate(
+            [ObjectiveCounts(TARGET, good, every)], LENGTH_S
+        ) == SustainableRate(int(every.sum()), None)
 
 
 def test_the_rate_that_keeps_all_objectives_counts() -> None:
     """The second objective is broken from half of the first one's capacity on."""
     good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
     strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
-    first, second = Judged(TARGET, good, every), Judged(TARGET, strict, every)
-    both = kept_rate([first, second], LENGTH_S).rps
+    first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
+    both = sustainable_rate([first, second], LENGTH_S).rps
     assert both == pytest.approx(5.0, rel=0.1)
-    assert both == kept_rate([second], LENGTH_S).rps
-    assert (kept_rate([first], LENGTH_S).rps or 0.0) > 9.0
+    assert both == sustainable_rate([second], LENGTH_S).rps
+    assert (sustainable_rate([first], LENGTH_S).rps or 0.0) > 9.0
 
 
 def test_too_few_requests_are_told_from_none_and_from_a_rate_that_was_not_kept() -> None:
     """What was counted is reported in each case."""
     zeros = np.zeros(12, np.int64)
-    assert kept_rate([], LENGTH_S) == Kept(0, None)
-    assert kept_rate([Judged(TARGET, zeros, zeros)], LENGTH_S) == Kept(0, None)
-    few = np.array([LEAST_JUDGED - 1, 0])
-    assert kept_rate([Judged(TARGET, few, few)], LENGTH_S) == Kept(99, None)
-    assert not Kept(99, None).known
+    assert sustainable_rate([], LENGTH_S) == SustainableRate(0, None)
+    assert sustainable_rate([ObjectiveCounts(TARGET, zeros, zeros)], LENGTH_S) == SustainableRate(
+        0, None
+    )
+    few = np.array([MIN_REQUESTS - 1, 0])
+    assert sustainable_rate([ObjectiveCounts(TARGET, few, few)], LENGTH_S) == SustainableRate(
+        99, None
+    )
+    assert not SustainableRate(99, None).known
     many = np.full(12, 4_002)
-    broken = kept_rate([Judged(TARGET, many // 2, many)], LENGTH_S)
-    assert broken == Kept(48_024, None)
+    broken = sustainable_rate([ObjectiveCounts(TARGET, many // 2, many)], LENGTH_S)
+    assert broken == SustainableRate(48_024, None)
     assert broken.known
 
 
 def test_the_same_counts_give_the_same_rate() -> None:
     """The halves are drawn at random, by a seed of their own."""
     good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
-    judged = [Judged(TARGET, good, every)]
-    assert kept_rate(judged, LENGTH_S) == kept_rate(judged, LENGTH_S)
+    judged = [ObjectiveCounts(TARGET, good, every)]
+    assert sustainable_rate(judged, LENGTH_S) == sustainable_rate(judged, LENGTH_S)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cost.bill import bill
-from cost.energy import energy, of_groups, together
+from cost.energy import energy, energy_by_group, total_energy
 from cost.pricefile import parse_prices
-from cost.seen import seen
+from cost.uptime import uptime_of
 from telemetry.accounts import Accounts, GpuStretches
 from tests.cost.making import NS, accounts, cells, engine_stretches, start
 from tests.cost.making import PRICES as PRICED
@@ -52,7 +52,7 @@ def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
     """100 W and 300 more at work, from minutes of different load; CO₂ with the overhead."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])
-    found = energy(made, PRICES, seen(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
     idle_s = sum(60 * (1 - share) for share in shares)
     assert found.fitted
     assert found.joules == pytest.approx(sum(60 * (100 + 300 * s) for s in shares), rel=2e-3)
@@ -63,7 +63,7 @@ def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
 def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
     """Which says so."""
     made = fleet([0.5] * 20, [200.0] * 20)
-    found = energy(made, PRICES, seen(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
     assert not found.fitted
     assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
 
@@ -78,15 +78,15 @@ def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
     last[2:] -= 30_000.0
     restarted = replace(gpus, first_j=fallen, last_j=last)
     again = accounts(made.engines, made.cells, made.starts, 0, 240, restarted)
-    found = energy(again, PRICES, seen(again.engines, 0, 240 * NS))["r"]
+    found = energy(again, PRICES, uptime_of(again.engines, 0, 240 * NS))["r"]
     assert found.joules == pytest.approx(200.0 * 238)
 
 
 def test_less_than_a_minute_tells_nothing() -> None:
     """The sensor samples too seldom."""
     made = fleet([0.5], [200.0])
-    assert energy(made, PRICES, seen(made.engines, 0, 60 * NS)) == {}
-    assert together([]) is None
+    assert energy(made, PRICES, uptime_of(made.engines, 0, 60 * NS)) == {}
+    assert total_energy([]) is None
 
 
 def test_busy_energy_is_each_groups_by_what_it_cost_and_of_what_is_unbilled_nobodys() -> None:
@@ -102,9 +102,9 @@ def test_busy_energy_is_each_groups_by_what_it_cost_and_of_what_is_unbilled_nobo
     prices = PRICED.before(PRICES)
     made = replace(made, cells=charged)
     found = bill(made, prices, ["tenant"])
-    drawn = energy(made, prices, found.seen)
+    drawn = energy(made, prices, found.uptime)
     by_tenant = dict(
-        zip([each.labels[0] for each in found.groups], of_groups(found, drawn), strict=True)
+        zip([each.labels[0] for each in found.groups], energy_by_group(found, drawn), strict=True)
     )
     at_work_j = drawn["r"].joules - drawn["r"].idle_j
     one, other = by_tenant["a"], by_tenant["b"]

@@ -1,6 +1,6 @@
 import pytest
 
-from cost.capacity import Kept
+from cost.capacity import SustainableRate
 from cost.managed import NoManagedPrice, Tokens, break_even, compare, tokens_by_model
 from cost.pricefile import load_prices, parse_prices
 from tests.cost.making import cells
@@ -49,7 +49,7 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
     """$3.60 an hour against requests of a cent: a tenth of one a second."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
-    found = break_even(each.usd_per_request * 360, [each], Kept(1_000, 0.2))
+    found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
     assert found is not None
     assert found.rps == pytest.approx(0.1)
     assert found.requests_per_month == pytest.approx(0.1 * 730 * 3_600)
@@ -60,15 +60,15 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
 @pytest.mark.parametrize(
     ("kept", "reachable"),
     [
-        (Kept(48_028, 0.2), True),
-        (Kept(48_028, 0.05), False),
-        (Kept(48_028, None), False),
-        (Kept(99, None), None),
-        (Kept(0, None), None),
+        (SustainableRate(48_028, 0.2), True),
+        (SustainableRate(48_028, 0.05), False),
+        (SustainableRate(48_028, None), False),
+        (SustainableRate(99, None), None),
+        (SustainableRate(0, None), None),
     ],
 )
 def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
-    kept: Kept, reachable: bool | None
+    kept: SustainableRate, reachable: bool | None
 ) -> None:
     """Unknown where too few requests were counted; counted and never kept is no."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
@@ -79,7 +79,7 @@ def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
 
 def test_nothing_compared_breaks_even_nowhere() -> None:
     """There is no volume to tell."""
-    assert break_even(10.0, [], Kept(0, None)) is None
+    assert break_even(10.0, [], SustainableRate(0, None)) is None
 
 
 def test_what_was_refused_is_not_part_of_the_mix() -> None:

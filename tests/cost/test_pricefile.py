@@ -90,7 +90,7 @@ def test_a_users_entries_go_before_the_defaults(tmp_path: Path) -> None:
         ("devices: [{match: a, usd_per_hour: 1, regions: {b: c}}]", "devices[0].regions.b: 'c'"),
         ("pue: {ratio: 0.9}", "f.yaml: pue.ratio: 0.9; allowed: a number, 1 or more"),
         ("managed: [{match: a, provider: p}]", "managed[0].model: None; allowed: a text"),
-        ("[", "f.yaml: is no YAML"),
+        ("[", "f.yaml: not valid YAML"),
         ("7", "f.yaml: the file: 7; allowed: a mapping"),
     ],
 )

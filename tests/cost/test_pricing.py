@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cost.prices import PriceList
-from cost.pricing import MOST_ENGINES, Pricing
+from cost.pricing import Pricing
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
@@ -24,7 +24,7 @@ def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimelin
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
     """Two GPUs at $3.60 an hour each, 5 s: a cent. What was wasted is not charged to it."""
     pricing = Pricing(PRICES)
-    pricing.hear([start("r", gpus=2)])
+    pricing.update([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
     [request] = _priced(pricing, request)
     assert request.cost_usd == pytest.approx(0.01)
@@ -34,7 +34,7 @@ def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests)
 def test_what_nobody_knows_has_no_cost(request_row: Requests) -> None:
     """Another replica, no price for the device, no seconds: None, never 0."""
     pricing = Pricing(PRICES)
-    pricing.hear([start("r"), start("odd", device="Abacus")])
+    pricing.update([start("r"), start("odd", device="Abacus")])
     rows = [
         request_row(1, replica="s", engine=0, billed_s=5.0),
         request_row(2, replica="odd", engine=0, billed_s=5.0),
@@ -48,10 +48,10 @@ def test_what_nobody_knows_has_no_cost(request_row: Requests) -> None:
 def test_a_later_start_prices_what_comes_after_it(request_row: Requests) -> None:
     """And one that is told late changes nothing."""
     pricing = Pricing(PRICES)
-    pricing.hear([start("r", gpus=1, at_unix_ns=5)])
+    pricing.update([start("r", gpus=1, at_unix_ns=5)])
     first = request_row(1, replica="r", engine=0, billed_s=1.0)
     [first] = _priced(pricing, first)
-    pricing.hear([start("r", gpus=2, at_unix_ns=9), start("r", gpus=8, at_unix_ns=7)])
+    pricing.update([start("r", gpus=2, at_unix_ns=9), start("r", gpus=8, at_unix_ns=7)])
     second = request_row(2, replica="r", engine=0, billed_s=1.0)
     [second] = _priced(pricing, second)
     assert (first.cost_usd, second.cost_usd) == pytest.approx((0.001, 0.002))
@@ -61,7 +61,7 @@ def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -
     """As many as were heard of."""
     pricing = Pricing(PRICES)
     gpus = [GpuSample(replica="r", gpu=str(n), at_unix_ns=1, model_name=DEVICE) for n in range(4)]
-    pricing.hear(gpus=gpus)
+    pricing.update(gpus=gpus)
     request = request_row(replica="r", engine=0, billed_s=1.0)
     [request] = _priced(pricing, request)
     assert request.cost_usd == pytest.approx(0.004)
@@ -82,7 +82,7 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
         step_model_per_context_token_s=0.0,
         step_model_per_decode_s=0.01,
     )
-    pricing.hear([start("r")], [sample])
+    pricing.update([start("r")], [sample])
     request = request_row(
         replica="r", engine=0, prompt_tokens=150, cached_tokens=50, output_tokens=10
     )
@@ -91,13 +91,16 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
     assert request.priced_by is PricedBy.TOKENS
 
 
-def test_names_that_a_sender_makes_up_do_not_fill_the_memory(request_row: Requests) -> None:
+def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
+    request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first are forgotten."""
+    monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
     pricing = Pricing(PriceList())
-    pricing.hear(start(f"r{n}") for n in range(MOST_ENGINES + 5))
-    _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(MOST_ENGINES + 5)))
-    assert len(pricing._starts) == MOST_ENGINES
-    assert len(pricing._usd_per_s) == MOST_ENGINES
+    pricing.update(start(f"r{n}") for n in range(55))
+    _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(55)))
+    assert len(pricing._starts) == 50
+    assert len(pricing._usd_per_s) == 50
 
 
 def test_a_scrape_asks_while_messages_tell_of_new_engines() -> None:
@@ -120,7 +123,7 @@ def test_a_scrape_asks_while_messages_tell_of_new_engines() -> None:
     asking.start()
     try:
         for n in range(2_000):
-            pricing.hear([start(f"r{n}", at_unix_ns=n)])
+            pricing.update([start(f"r{n}", at_unix_ns=n)])
     finally:
         done.set()
         asking.join(30)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cost.bill import Bill, bill
 from cost.groups import Group
-from cost.seen import Hour
+from cost.uptime import Hour
 from cost.weights import fitted
 from tests.cost.making import PRICES, accounts, cells, engine_stretches, start, steady
 

@@ -11,9 +11,9 @@ from dashboards.building import build, text
 from dashboards.cost import BOARD
 from dashboards.panels import Board, Kind, Unit
 from dashboards.variables import VARIABLES
-from exporters.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
-from exporters.kinds import Histogram
-from exporters.series import ALL, COSTS
+from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
+from exporters.definitions.series import ALL, COSTS
+from exporters.definitions.series_types import Histogram
 
 GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {
@@ -130,7 +130,7 @@ def test_dashboards_lead_to_each_other() -> None:
 
 def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done() -> None:
     """Unbilled is what is left, above zero or below it, and is shown so."""
-    [panel] = [each for each in BOARD.panels if "by what it went for" in each.title]
+    [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed
     figures = {
         ENGINE_COST.name: 10.0,

@@ -6,10 +6,8 @@ demand. It shows that we speak as documented, not that a Grafana understands.
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from dashboards.boards import BOARDS
 from dashboards.pushing import FOLDER_UID, SOURCE_UID
+from rig.answering import Asked, Reply, answering
 
 TOKEN = "glsa_a-token"
 Answer = tuple[int, Any]
@@ -101,34 +100,18 @@ def grafana() -> Iterator[Grafana]:
     """One that holds nothing."""
     here = Grafana()
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size)) if size else None
-            token = self.headers.get("Authorization", "")
-            status, document = here.answer(self.command, self.path, token, body)
-            text = document if isinstance(document, str) else json.dumps(document)
-            self.send_response(status)
-            self.send_header(
-                "Content-Type", "text/html" if isinstance(document, str) else "application/json"
-            )
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def answer(asked: Asked) -> Reply:
+        body = json.loads(asked.body) if asked.body else None
+        token = asked.headers.get("authorization", "")
+        status, document = here.answer(asked.method, asked.path, token, body)
+        page = isinstance(document, str)
+        text = document if page else json.dumps(document)
+        kind = "text/html" if page else "application/json"
+        return Reply(status, text.encode(), {"Content-Type": kind})
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 -- names of the standard library's
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    here.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield here
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(answer) as server:
+        here.port = server.port
+        yield here
 
 
 def push(grafana: Grafana, *words: str, token: str = TOKEN) -> Result:
@@ -219,16 +202,16 @@ def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
     [
         ("GET /folders/tailspan", (401, {"message": "Invalid API key"}), "does not know the token"),
         ("POST /folders", (403, {"message": "needs folders:create"}), "needs folders:create"),
-        ("POST /folders", (409, {"message": "name exists"}), "something else has its name"),
+        ("POST /folders", (409, {"message": "name exists"}), "another object has its name"),
         ("POST /datasources", (403, {"message": "no"}), "role Admin"),
-        ("POST /dashboards/db", (404, {"message": "Not found"}), "knows no place"),
+        ("POST /dashboards/db", (404, {"message": "Not found"}), "has no such endpoint"),
         ("POST /dashboards/db", (412, {"message": "name-exists"}), "push again"),
         ("POST /dashboards/db", (400, {"message": "Cannot save provisioned"}), "provisioned"),
         ("POST /dashboards/db", (500, {"message": "boom"}), "failed with 500 (boom)"),
         ("POST /dashboards/db", (503, "<html>no upstream</html>"), "failed with 503"),
         ("GET /health", (200, "<html>hello</html>"), "is no Grafana"),
         ("GET /health", (200, {"status": "ok"}), "is no Grafana"),
-        ("GET /health", (404, {"message": "?"}), "knows no place"),
+        ("GET /health", (404, {"message": "?"}), "has no such endpoint"),
     ],
 )
 def test_each_refusal_is_a_sentence(

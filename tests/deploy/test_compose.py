@@ -89,6 +89,35 @@ def test_grafana_and_prometheus_are_told_the_same_interval() -> None:
     assert told["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
 
 
+def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
+    """The tests run the engine of that version in their own process (chdb)."""
+    pins = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
+    )
+    tested = ".".join(pins["chdb-core"].split(".")[:2])
+    service = SERVICES["clickhouse"]
+    assert service["image"] == f"clickhouse/clickhouse-server:{tested}"
+    assert service["environment"]["CLICKHOUSE_USER"] == "tailspan"
+    assert "CLICKHOUSE_SKIP_USER_SETUP" not in service["environment"]
+
+
+def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
+    """And what is in it is never given up."""
+    gateway = yaml.safe_load((ROOT / "deploy" / "gateway.yaml").read_text())
+    (exporter,) = gateway["exporters"].values()
+    storage = exporter["sending_queue"]["storage"]
+    assert storage in gateway["service"]["extensions"]
+    assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
+    service, owner = SERVICES["gateway"], SERVICES["gateway-disk"]
+    folder = gateway["extensions"][storage]["directory"]
+    assert any(
+        each.startswith("gateway:") and folder.startswith(each.partition(":")[2])
+        for each in service["volumes"]
+    )
+    assert service["user"].split(":")[0] == _users(owner)
+    assert "gateway-disk" in service["depends_on"]
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("profile", ["", *PROFILES])
 def test_docker_compose_takes_it(profile: str) -> None:
@@ -130,7 +159,7 @@ def test_the_image_has_every_part_and_nothing_else() -> None:
         for line in (ROOT / "Dockerfile").read_text().splitlines()
         if line.startswith("COPY ") and line.split()[1] == line.split()[2]
     }
-    assert copied == parts | {"instrumentation"}
+    assert copied == parts | {"instrumentation", "deploy/requirements.lock"}
     sent = {
         line[1:]
         for line in (ROOT / ".dockerignore").read_text().splitlines()

@@ -5,6 +5,8 @@ are not to be had as a package: its two resources are held against what its refe
 """
 
 import json
+import shutil
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
@@ -92,3 +94,40 @@ def test_every_dashboard_is_delivered() -> None:
     texts = [(ROOT / "dashboards" / file).read_text() for file in made["files"]]
     assert all(json.loads(text)["uid"] for text in texts)
     assert sum(map(len, texts)) < 900_000
+
+
+@pytest.mark.real
+def test_address_namespace_and_labels_are_values(tmp_path: Path) -> None:
+    """kubectl puts them everywhere they belong; the file of values itself is not applied."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("there is no kubectl")
+    for folder in ("deploy", "dashboards"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    here = tmp_path / "deploy" / "kubernetes"
+    values = here / "values.env"
+    values.write_text("explorer_url=https://tailspan.example.org\nprometheus_namespace=prom\n")
+    kustomization = here / "kustomization.yaml"
+    kustomization.write_text(
+        kustomization.read_text()
+        .replace("namespace: tailspan\n", "namespace: watch\n")
+        .replace("part-of: tailspan}", "part-of: tailspan, release: prometheus}")
+    )
+    done = subprocess.run(
+        [program, "kustomize", str(here)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found = {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+    assert all(each["metadata"]["labels"]["release"] == "prometheus" for each in found.values())
+    assert found.pop("Namespace")["metadata"]["name"] == "watch"
+    assert {each["metadata"]["namespace"] for each in found.values()} == {"watch"}
+    links = [
+        rule["annotations"]["dashboard_url"]
+        for group in found["PrometheusRule"]["spec"]["groups"]
+        for rule in group["rules"]
+        if "annotations" in rule
+    ]
+    assert links
+    assert all(link.startswith("https://tailspan.example.org/?") for link in links)
+    assert "metadata.name: prom\n" in yaml.safe_dump(found["NetworkPolicy"])
+    assert "tailspan-values" not in done.stdout

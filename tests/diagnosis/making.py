@@ -5,17 +5,18 @@ And what servers told meanwhile, and how to read an answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.attainment import Threshold
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
+from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.attainment import Threshold
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import BoolArray, FloatArray, Labels, Requests
-from diagnosis.servers import Servers
 from telemetry.starts import Argument, EngineStart, written
 
 S = 10**9
@@ -32,6 +33,7 @@ EVERY_S = 5
 """Between two samples of a server."""
 
 
+@cache
 def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Requests:
     """Two ordinary stretches: lognormal lengths, and noise in every part."""
     draw = np.random.default_rng(seed)
@@ -66,6 +68,8 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
         "decode_stall_s": np.zeros(number),
         "delivery_s": noise(0.001),
     }
+    for column in columns.values():
+        column.setflags(write=False)
     return summed(
         Requests(
             (received * S).astype(np.int64),

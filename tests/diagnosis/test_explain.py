@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.arrow import servers_of
 from diagnosis.explanation import Verdict
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
-from diagnosis.requests import FloatArray, Requests
 from tests.diagnosis.making import (
     ALPHA_S,
     REPLICAS,
@@ -28,7 +28,7 @@ from tests.diagnosis.making import (
 
 
 @pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) -> None:
     """A diagnoser that always finds something is not believed when there is something."""
     assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
@@ -331,7 +331,7 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
     assert "replica_imbalance" not in found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
 def test_shares_lie_between_nothing_and_all_and_sum_to_at_most_all(
     seed: int, metric: Metric

@@ -2,8 +2,8 @@
 
 from bisect import bisect_left
 
-from exporters.cells import Cells
-from exporters.distributions import Distribution, Exemplar
+from exporters.format.histogram_cells import Cells
+from exporters.format.histograms import Distribution, Exemplar
 
 
 def cell_of(of: Cells, value_s: float) -> int:

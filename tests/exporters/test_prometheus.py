@@ -12,11 +12,11 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
 from collector.counters import Counters
-from exporters.engine_series import ENGINE_GAUGES, ROOFLINES
-from exporters.gpu_series import GPU_GAUGES
-from exporters.labels import Labels
+from exporters.definitions.engine_series import ENGINE_GAUGES, ROOFLINES
+from exporters.definitions.gpu_series import GPU_GAUGES
+from exporters.definitions.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from exporters.prometheus import PrometheusExporter
-from exporters.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
+from exporters.totals.label_limits import Labels
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, PricedBy, RequestTimeline, Source

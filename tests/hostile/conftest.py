@@ -4,19 +4,21 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from starlette.types import ASGIApp
 
-from collector import log_limits
-from collector.connections import ConnectionLimits
-from collector.hosting import AsgiHost
-from collector.limits import Limits
-from collector.reading import Reading
+from collector.limits.sender_limits import Limits
+from collector.listen import log_rate_limit
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.connections import ConnectionLimits
+from collector.listen.tls import Tls
+from collector.otlp.message_reader import MessageReader
 from collector.server import Collector
 from collector.testing import MemorySink, background_loop, running
-from collector.tls import Tls
+from rig.program import Tailspan
 from tests.collector.conftest import record, resource, span, trace_message  # noqa: F401  # fixtures
 
 _T = TypeVar("_T")
@@ -29,7 +31,7 @@ Collect = Callable[..., Collector]
 @pytest.fixture(autouse=True)
 def logs_of_its_own() -> None:
     """What other tests have logged does not count."""
-    log_limits._LIMIT._seen.clear()
+    log_rate_limit._LIMIT._seen.clear()
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def collect() -> Iterator[Collect]:
     with ExitStack() as stack:
 
         def make(
-            sink: MemorySink | None = None, reading: Reading | None = None, **limits: Any
+            sink: MemorySink | None = None, reading: MessageReader | None = None, **limits: Any
         ) -> Collector:
             tokens = limits.pop("tokens", None)
             collector = Collector(
@@ -95,6 +97,11 @@ def collect() -> Iterator[Collect]:
             return stack.enter_context(running(collector))
 
         yield make
+
+
+def collecting(folder: Path, url: str, *words: str) -> Tailspan:
+    """A real `tailspan collect`, for tests that attack it or end it."""
+    return Tailspan(folder, "collect", "--database", url, "--gpus=off", *words)
 
 
 def read_all(connection: socket.socket) -> bytes:

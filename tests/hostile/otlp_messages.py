@@ -17,11 +17,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.events import EngineStart, message_of
-from tailspan_vllm.machine import Machine
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.engine_state.hardware import Machine
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.log_events import EngineStart, message_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from collector.server import Collector
 
@@ -79,7 +80,7 @@ def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServi
     for name, value in changes.items():
         setattr(state, name, value)
     return encode_metrics(
-        metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource(replica))
+        metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource(replica))
     )
 
 

@@ -15,8 +15,8 @@ from alerts.openslo import OBJECTIVES, load
 from collector.server import Collector
 from collector.testing import running
 from server.retaining import Keep, begin, retain
+from store.alerting.incidents import evaluated_until, read_incidents
 from store.database import open_database
-from store.incidents import evaluated_until, read_incidents
 from store.queries import Window, request_count, request_table
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock

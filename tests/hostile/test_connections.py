@@ -12,9 +12,9 @@ import pytest
 import trustme
 from starlette.types import Receive, Scope, Send
 
-from collector import connections
-from collector.connections import ConnectionLimits, within_descriptors
-from collector.tls import Tls
+from collector.listen import connections
+from collector.listen.connections import ConnectionLimits, within_descriptors
+from collector.listen.tls import Tls
 from tests.hostile.conftest import Connect, Serve, post, read_all, read_head
 
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -197,7 +197,7 @@ def test_at_the_limit_of_descriptors_it_pauses_and_logs_once(
             return super().accept()
 
     monkeypatch.setattr(connections, "PAUSE_S", 0.05)
-    monkeypatch.setattr("collector.hosting.listen", lambda *_: _listening(Exhausted))
+    monkeypatch.setattr("collector.listen.asgi_server.listen", lambda *_: _listening(Exhausted))
     with caplog.at_level(logging.WARNING):
         host = serve(app, ConnectionLimits())
         assert read_head(connect(host.port, GET)).startswith(b"HTTP/1.1 200")

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from collector.hosts import AllowedHosts, HostGate, checked, names_in
+from collector.listen.host_check import AllowedHosts, HostGate, checked, names_in
 from server.stack import Ports, Stack
 from store.database import open_database
 from tests.hostile.conftest import read_all

@@ -6,18 +6,19 @@ import subprocess
 from pathlib import Path
 from signal import SIGKILL
 
+from rig.program import PATIENCE_S
 from server import children
-from tests.hostile.collecting import PATIENCE_S, Collecting
+from tests.hostile.conftest import collecting
 
 
 def test_two_collectors_on_one_file(tmp_path: Path) -> None:
     """By two paths; readers are served all the same, and after kill -9 the next one starts."""
     before = os.umask(0)
     try:
-        with Collecting(tmp_path, "sqlite:///data/t.db") as first:
-            assert first.metrics
+        with collecting(tmp_path, "sqlite:///data/t.db") as first:
+            assert first.address("metrics")
             (tmp_path / "other").symlink_to("data")
-            with Collecting(tmp_path, f"sqlite:///{tmp_path}/other/t.db") as second:
+            with collecting(tmp_path, f"sqlite:///{tmp_path}/other/t.db") as second:
                 assert second.process.wait(PATIENCE_S) == 2
                 assert f"process {first.process.pid}, command" in second.said
                 assert "Traceback" not in second.said
@@ -34,8 +35,8 @@ def test_two_collectors_on_one_file(tmp_path: Path) -> None:
             }
             assert set(modes.values()) == {0o600}, modes
             assert set(modes) == {"t.db", "t.db-shm", "t.db-wal", "t.db.lock"}
-            first.end(SIGKILL)
-        with Collecting(tmp_path, "sqlite:///data/t.db") as third:
-            assert third.metrics
+            first.ends(SIGKILL)
+        with collecting(tmp_path, "sqlite:///data/t.db") as third:
+            assert third.address("metrics")
     finally:
         os.umask(before)

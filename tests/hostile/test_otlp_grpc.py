@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from collector import otlp_grpc
-from collector.bearer import Tokens
+from collector.listen.bearer_tokens import Tokens
+from collector.otlp import grpc_receiver
 from collector.server import Collector
 from collector.testing import MemorySink
 from tests.hostile.conftest import Collect, Connect, read_all
@@ -50,7 +50,7 @@ def test_a_message_that_does_not_arrive_is_given_up(
     collect: Collect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As retryable; what was reserved for it is free again."""
-    monkeypatch.setattr(otlp_grpc, "READ_S", 0.2)
+    monkeypatch.setattr(grpc_receiver, "READ_S", 0.2)
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
         calls = [channel.stream_unary(METHOD).future(_never(over), timeout=20) for _ in range(20)]
@@ -67,7 +67,7 @@ def test_stalled_messages_reserve_no_more_than_there_is(
     collect: Collect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only so many are read at once; the others wait, and hold nothing."""
-    monkeypatch.setattr(otlp_grpc, "READ_S", 5)
+    monkeypatch.setattr(grpc_receiver, "READ_S", 5)
     most, over = 64 * 1024, threading.Event()
     collector = collect(max_body_bytes=most, max_waiting_bytes=8 * most)
     with _channel(collector) as channel:
@@ -117,7 +117,7 @@ def test_connections_are_limited_and_must_speak(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What exceeds the limit is closed at once, and what says nothing after the handshake time."""
-    monkeypatch.setattr(otlp_grpc, "HANDSHAKE_S", 1)
+    monkeypatch.setattr(grpc_receiver, "HANDSHAKE_S", 1)
     collector = collect(max_connections=4)
     silent = [connect(collector.grpc_port) for _ in range(8)]
     for connection in silent:

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from collector import bodies, intake
-from collector.bearer import Tokens
-from collector.bodies import MAX_MEMBERS, inflate
+from collector import intake
 from collector.counters import Counters
 from collector.errors import TooLargeError
 from collector.intake import Intake
-from collector.limits import Limits
+from collector.limits.sender_limits import Limits
+from collector.listen.bearer_tokens import Tokens
 from collector.normalise.batch import Batch
-from collector.reading import ReadingHere
+from collector.otlp import http_body
+from collector.otlp.http_body import MAX_MEMBERS, inflate
+from collector.otlp.message_reader import LocalReader
 from collector.server import Collector
 from collector.signals import TRACES, Signal
 from collector.testing import MemorySink
@@ -87,8 +88,8 @@ def test_a_body_that_does_not_arrive_is_given_up(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Whether nothing comes, or a byte now and then; the sender may try again."""
-    monkeypatch.setattr(bodies, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)
-    monkeypatch.setattr("collector.otlp_http.BODY_S", 0.5 if limit == "BODY_S" else 30.0)
+    monkeypatch.setattr(http_body, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)
+    monkeypatch.setattr("collector.otlp.http_receiver.BODY_S", 0.5 if limit == "BODY_S" else 30.0)
     connection = connect(collect().http_port, post(1000))
     connection.settimeout(0.05)
     answer = b""
@@ -153,7 +154,7 @@ def test_what_was_decompressed_counts_for_the_memory(
         assert first.result().status == 200
 
 
-class _Gate(ReadingHere):
+class _Gate(LocalReader):
     """Reads when it is let, and notes whose message it was."""
 
     def __init__(self) -> None:

@@ -3,12 +3,11 @@
 Every server is one on loopback, on a port of its own.
 """
 
-import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from collector.server import Collector
 from collector.testing import MemorySink, running
+from rig.answering import Asked, Reply, answering
 from rig.ports import free_port
 from simulator import live
 from simulator.sending import Sent
@@ -46,37 +46,8 @@ def collecting(sink: MemorySink, **options: Any) -> Iterator[Collector]:
         yield collector
 
 
-@contextmanager
-def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server that answers each POST and GET as told; its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            answer(self)
-
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def _redirect(handler: BaseHTTPRequestHandler, target: str) -> None:
-    handler.send_response(307)
-    handler.send_header("Location", f"{target}{handler.path}")
-    handler.send_header("Content-Length", "0")
-    handler.end_headers()
+def _redirect(target: str, asked: Asked) -> Reply:
+    return Reply(307, headers={"Location": f"{target}{asked.path}"})
 
 
 def _simulate(endpoint: str, *words: str) -> Result:
@@ -104,9 +75,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop leaves no time, and a collector that takes nothing has a second."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
-    quick = functools.partial(
-        live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5
-    )
+    quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)
     monkeypatch.setattr(live, "run", quick)
 
 
@@ -128,24 +97,16 @@ def test_a_simulation_without_a_collector_gives_up_and_says_what_is_missing() ->
     """Exit status 2 and the counts, after it has tried for its time."""
     result = _simulate(f"http://127.0.0.1:{free_port()}", "--backfill", "1m", "--duration", "1s")
     assert result.exit_code == 2
-    assert "giving up: the collector has taken nothing for 1 s" in result.stderr
+    assert "has accepted nothing for 1 s" in result.stderr
     assert "not delivered: " in result.stderr.splitlines()[-1]
     assert "not delivered: 0 requests" not in result.stderr
 
 
 def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
     """What it has stored is counted as sent, and the rest as not delivered."""
-    served = 0
-
-    def one_and_no_more(handler: BaseHTTPRequestHandler) -> None:
-        nonlocal served
-        served += 1
-        handler.send_response(200 if served < 3 else 503)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    with answering(one_and_no_more) as url:
-        result = _simulate(url, "--backfill", "2m", "--duration", "1s")
+    statuses = iter([200, 200])
+    with answering(lambda _: Reply(next(statuses, 503))) as server:
+        result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
     assert result.exit_code == 2
     assert "not delivered: " in result.stderr.splitlines()[-1]
 
@@ -167,13 +128,13 @@ def test_ctrl_c_ends_a_simulation_that_waits_and_says_what_was_not_delivered() -
     """It does not wait for a collector that never answers."""
     stop, asked = threading.Event(), threading.Event()
 
-    def never(_handler: BaseHTTPRequestHandler) -> None:
+    def never(_: Asked) -> None:
         asked.set()
         stop.wait(30)
 
     said: list[str] = []
-    with answering(never) as url:
-        plan = live.Plan(endpoint=url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
+    with answering(never) as server:
+        plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
         ended: list[Sent] = []
         thread = threading.Thread(target=lambda: ended.append(live.run(plan, stop, said.append)))
         thread.start()
@@ -191,14 +152,10 @@ def test_a_redirect_is_not_followed_and_not_taken_for_a_success(
 ) -> None:
     """The SDK's exporter takes it for one; and headers are for the address that was given."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
-    elsewhere: list[Any] = []
-    with (
-        answering(lambda handler: elsewhere.append(handler.headers)) as other,
-        answering(lambda handler: _redirect(handler, other)) as url,
-    ):
-        result = _simulate(url, "--backfill", "30s", "--duration", "1s")
+    with answering() as other, answering(partial(_redirect, other.url)) as server:
+        result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
     assert result.exit_code == 2
-    assert not elsewhere
+    assert not other.asked
 
 
 def _fleet() -> Any:
@@ -268,17 +225,13 @@ def test_an_error_about_an_address_shows_no_password(words: list[str], url: str)
 
 def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
     """Nor a second request: the answer says what to do."""
-    elsewhere: list[Any] = []
-    with (
-        answering(lambda handler: elsewhere.append(handler.headers)) as other,
-        answering(lambda handler: _redirect(handler, other)) as url,
-    ):
+    with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = CliRunner().invoke(
             tailspan,
-            ["dashboards", "push", "--url", url],
+            ["dashboards", "push", "--url", server.url],
             env={"GRAFANA_TOKEN": "s3cret"},
             catch_exceptions=False,
         )
     assert result.exit_code == 2
     assert "redirects, which is not followed" in result.output
-    assert not elsewhere
+    assert not other.asked

@@ -1,6 +1,5 @@
 """A real collector scrapes targets that answer as badly as they can: each costs itself alone."""
 
-import contextlib
 import socket
 import threading
 import time
@@ -11,38 +10,38 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.scrape.fetch import MOST_BYTES
+from rig.answering import Manner, speaking
+from rig.program import PATIENCE_S
 from server import probes
-from tests.hostile.collecting import PATIENCE_S, Collecting
+from tests.hostile.conftest import collecting
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 RUNNING = b"vllm:num_requests_running 3\n"
 INFINITE = b"process_start_time_seconds +Inf\n"
 
-Manner = Callable[[socket.socket, threading.Event], None]
-
 
 def saying(body: bytes, head: bytes = OK) -> Manner:
     """A whole answer."""
 
-    def manner(connection: socket.socket, _ending: threading.Event) -> None:
+    def manner(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     return manner
 
 
-def endless(connection: socket.socket, ending: threading.Event) -> None:
+def endless(connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
     """A body that never ends, a byte at a time."""
     connection.sendall(OK + b"\r\n" + RUNNING)
     while not ending.wait(0.05):
         connection.sendall(b"x")
 
 
-def silent(_connection: socket.socket, ending: threading.Event) -> None:
+def silent(_connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
     """No answer at all."""
     ending.wait(PATIENCE_S)
 
 
-def too_large(connection: socket.socket, _ending: threading.Event) -> None:
+def too_large(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
     """More than is read."""
     connection.sendall(OK + b"\r\n")
     for _ in range(MOST_BYTES // 2**16 + 2):
@@ -75,35 +74,8 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
 @pytest.fixture
 def serve() -> Iterator[Callable[[Manner], str]]:
     """Serve a manner on a free port; its address."""
-    ending = threading.Event()
-    threads: list[threading.Thread] = []
-
-    def one(connection: socket.socket, manner: Manner) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            connection.recv(65_536)
-            manner(connection, ending)
-
-    def begin(manner: Manner) -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.settimeout(0.1)
-
-        def accept() -> None:
-            with listening:
-                while not ending.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        connection, _ = listening.accept()
-                        threads.append(threading.Thread(target=one, args=(connection, manner)))
-                        threads[-1].start()
-
-        threads.append(threading.Thread(target=accept))
-        threads[-1].start()
-        return f"http://127.0.0.1:{listening.getsockname()[1]}/metrics"
-
-    yield begin
-    ending.set()
-    for thread in threads:
-        thread.join(20)
+    with speaking() as begin:
+        yield lambda manner: f"{begin(manner)}/metrics"
 
 
 def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
@@ -122,8 +94,8 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
     urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
-    with Collecting(tmp_path, url, *words, "--scrape-every", "1") as running:
-        metrics = running.metrics
+    with collecting(tmp_path, url, *words, "--scrape-every", "1s") as running:
+        metrics = running.address("metrics")
 
         def stands() -> bool:
             up = samples_of(metrics, "tailspan_scrape_up")

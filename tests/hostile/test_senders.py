@@ -22,24 +22,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, func, select
 from starlette.testclient import TestClient
 
+from collector.drop_reasons import Refusal
 from collector.normalise.values import EARLIEST_UNIX_NS
-from collector.reasons import Refusal
+from collector.rows.engine_start_limits import ALL_BURST
 from collector.server import Collector
-from collector.start_limits import ALL_BURST
 from collector.testing import running
 from cost.prices import PriceList
 from cost.pricing import Pricing
-from exporters.app import metrics_app
-from exporters.clocks import ClockMetrics
-from exporters.exposition import Exposition
-from exporters.labels import COMBINED_LIMIT, LIMIT
+from exporters.format.exposition import Exposition
+from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
-from exporters.rooflines import MOST_ENGINES, RooflineMetrics
+from exporters.self_metrics.clocks import ClockMetrics
+from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
+from exporters.totals.rooflines import MOST_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
+from store.replicas.engine_starts import UNSEEN_NS, forget_starts, in_force
 from store.retention import forget_older
 from store.schema import STARTS
-from store.starts import UNSEEN_NS, forget_starts, in_force
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from tests.hostile.otlp_messages import S, post, record, samples, send_spans, spans, start
@@ -52,7 +52,7 @@ NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308
 
 
 AT_ONCE = 5_000
-"""Starts in a message: each is three parts of 16,384 (collector/normalise/envelope.py)."""
+"""Starts in a message: each is three parts of 16,384 (collector/normalise/otlp_envelope.py)."""
 FEW_AT_ONCE = 300
 """Samples, which have a part for each number."""
 

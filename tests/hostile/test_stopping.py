@@ -14,7 +14,7 @@ import pytest
 
 from collector.errors import BusyError
 from collector.normalise.batch import Batch
-from collector.reading import ReadingApart, ReadingHere
+from collector.otlp.message_reader import LocalReader, ProcessReader
 from collector.server import Collector
 from collector.signals import TRACES, Signal
 from collector.testing import MemorySink
@@ -26,7 +26,7 @@ GRACE_S = 1.0
 SOON_S = 8 * GRACE_S
 
 
-class _Stuck(ReadingHere):
+class _Stuck(LocalReader):
     """Reads for as long as it is not closed, as a process that is killed does."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class _Stuck(ReadingHere):
 
 
 def _start(
-    loop: asyncio.AbstractEventLoop, sink: MemorySink, reading: ReadingHere | None = None
+    loop: asyncio.AbstractEventLoop, sink: MemorySink, reading: LocalReader | None = None
 ) -> Collector:
     async def make() -> Collector:
         collector = Collector(sink, grpc_port=0, http_port=0, reading=reading)
@@ -165,8 +165,8 @@ def test_a_process_that_reads_is_ended_in_the_middle_of_a_message(
         pipe = subprocess.PIPE
         return subprocess.Popen(["sleep", "60"], stdin=pipe, stdout=pipe)
 
-    monkeypatch.setattr("collector.reading._started", stuck)
-    reading = ReadingApart()
+    monkeypatch.setattr("collector.otlp.message_reader._started", stuck)
+    reading = ProcessReader()
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(reading.read, TRACES, bytes(size), False, 0)
         while not sent.done():

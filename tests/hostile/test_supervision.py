@@ -9,8 +9,9 @@ from signal import SIGKILL
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from rig.program import PATIENCE_S, Tailspan
 from server import probes
-from tests.hostile.collecting import PATIENCE_S, Collecting
+from tests.hostile.conftest import collecting
 
 PROTOBUF = "application/x-protobuf"
 
@@ -26,7 +27,7 @@ def failures(metrics: str, task: str) -> float:
     )
 
 
-def until(holds: Callable[[], bool], running: Collecting) -> None:
+def until(holds: Callable[[], bool], running: Tailspan) -> None:
     """Wait for it."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
@@ -52,8 +53,8 @@ def children_of(parent: int, word: bytes) -> list[int]:
 def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> None:
     """The evaluator's table is taken away, and given back; intake goes on all the while."""
     file = tmp_path / "t.db"
-    with Collecting(tmp_path, f"sqlite:///{file}") as running:
-        metrics = running.metrics
+    with collecting(tmp_path, f"sqlite:///{file}") as running:
+        metrics = running.address("metrics")
         body = probes.get(f"{metrics}/metrics", 20.0).body
         for part in ("evaluator", "retention", "store writer", "enrichment", "message reader"):
             assert f'tailspan_task_up{{task="{part}"}} 1\n' in body
@@ -68,7 +69,7 @@ def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> Non
             "ready; degraded: evaluator (StoreUnavailable)\n",
         )
         assert failures(metrics, "evaluator") >= 1
-        assert probes.post(f"{running.http}/v1/traces", b"", PROTOBUF, 20.0).ok
+        assert probes.post(running.address("http") + "/v1/traces", b"", PROTOBUF, 20.0).ok
         with sqlite3.connect(file) as other:
             other.execute("ALTER TABLE gone RENAME TO slo_marks")
         other.close()
@@ -77,15 +78,15 @@ def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> Non
 
 def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
     """Each message is read by the next process; a part that works again is not degraded."""
-    with Collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
-        where = f"{running.http}/v1/traces"
+    with collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
+        where = running.address("http") + "/v1/traces"
         for _ in range(3):
             assert probes.post(where, b"", PROTOBUF, 20.0).ok
-            (reader,) = children_of(running.process.pid, b"collector.reading")
+            (reader,) = children_of(running.process.pid, b"collector.otlp.message_reader")
             os.kill(reader, SIGKILL)
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
-        assert failures(running.metrics, "message reader") == 3
-        assert probes.get(f"{running.metrics}/readyz").body == "ready\n"
+        assert failures(running.address("metrics"), "message reader") == 3
+        assert probes.get(running.address("metrics") + "/readyz").body == "ready\n"
         # Malformed is no failure of the reader's.
         assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
-        assert failures(running.metrics, "message reader") == 3
+        assert failures(running.address("metrics"), "message reader") == 3

@@ -68,7 +68,9 @@ def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> N
         assert not any(isinstance(node, ast.Call) for node in unguarded)
 
 
-@pytest.mark.parametrize("module", ["hooks.py", "scheduler_hooks.py", "plugin.py"])
+@pytest.mark.parametrize(
+    "module", ["front_end/request_hooks.py", "engine_core/scheduler_hooks.py", "plugin.py"]
+)
 def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) -> None:
     """No module that wraps calls the original itself, nor defines what takes its place."""
     tree = ast.parse((OURS / module).read_text())

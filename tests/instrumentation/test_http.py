@@ -11,17 +11,17 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
-from tailspan_vllm import capture as capture_module
 from tailspan_vllm import guard
-from tailspan_vllm.capture import Capture
-from tailspan_vllm.exchange import Exchange, current
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.front_end import capture as capture_module
+from tailspan_vllm.front_end.capture import Capture
 from tailspan_vllm.http import Message, TimingMiddleware
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.request.exchange import Exchange, current
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.request.record_builder import BuildRecord
 from tailspan_vllm.settings import settings_from
-from tailspan_vllm.telling import Tell
 
-from collector.hosting import AsgiHost
+from collector.listen.asgi_server import AsgiHost
 
 
 class _Recording(Capture):
@@ -33,7 +33,7 @@ class _Recording(Capture):
         setattr(self.sender, "submit", self._submit)  # noqa: B010  # a method is replaced
         self.kinds: list[str] = []
 
-    def _submit(self, tell: Tell, kind: str = "served") -> None:
+    def _submit(self, tell: BuildRecord, kind: str = "served") -> None:
         self.records.append(tell())
         self.kinds.append(kind)
 
@@ -329,7 +329,7 @@ def test_named_by_hand_and_disabled_it_passes_everything_on(
 ) -> None:
     """Nothing is captured, and nothing is made to capture with."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    monkeypatch.setattr("tailspan_vllm.capture._capture", None)
+    monkeypatch.setattr("tailspan_vllm.front_end.capture._capture", None)
     seen: list[Any] = []
 
     async def application(*given: Any) -> None:

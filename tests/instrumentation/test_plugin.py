@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm import capture as capture_module
 from tailspan_vllm import guard, plugin
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
+from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.http import TimingMiddleware
-from tailspan_vllm.link import TOKEN_VARIABLE
 
 from tests.instrumentation import fake_vllm as fake
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm import capture as capture_module
 from tailspan_vllm import guard, names
-from tailspan_vllm.capture import Capture
-from tailspan_vllm.sender import Sender
+from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.front_end import capture as capture_module
+from tailspan_vllm.front_end.capture import Capture
 from tailspan_vllm.settings import settings_from
 
 from tests.instrumentation import fake_vllm as fake

@@ -4,11 +4,17 @@ from collections.abc import Iterator
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
-from tailspan_vllm.parts import Parts, QueueParts
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
-from tailspan_vllm.spans import span_of
 
+from telemetry.engines import EngineSample
+from telemetry.fields import fields_of, on_the_wire
+from telemetry.gpus import GpuSample
+from telemetry.requests import RequestTimeline
+
+REQUEST, SAMPLE, GPU = (on_the_wire(noun) for noun in (RequestTimeline, EngineSample, GpuSample))
 NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
 """Strings of names.py that are values."""
 
@@ -74,32 +80,25 @@ def test_every_name_has_its_meaning() -> None:
         vocabulary.RESOURCE,
         vocabulary.SPAN_ATTRIBUTES,
         vocabulary.SPAN_EVENTS,
-        vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
-        vocabulary.GPU_METRICS,
         vocabulary.GPU_ATTRIBUTES,
         vocabulary.EVENTS,
         vocabulary.EVENT_ATTRIBUTES,
     )
-    assert set(told) == set(_spelled())
+    assert {*told, *REQUEST, *SAMPLE, *GPU} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
     """One row each, so that two meanings cannot differ."""
-    for table in (
-        vocabulary.SPAN_ATTRIBUTES,
-        vocabulary.SPAN_EVENTS,
-        vocabulary.METRICS,
-        vocabulary.GPU_METRICS,
-    ):
-        told = _told(table)
-        assert len(told) == len(set(told))
+    for noun, wired in ((RequestTimeline, REQUEST), (EngineSample, SAMPLE), (GpuSample, GPU)):
+        assert len(wired) == sum(each.about.wire is not None for each in fields_of(noun))
+    assert not set(_told(vocabulary.SPAN_ATTRIBUTES)) & set(REQUEST)
 
 
 def test_a_span_tells_just_what_the_vocabulary_has() -> None:
     """All attributes and events of a record of which everything is known."""
     span = span_of(FULL, Resource({}))
-    assert set(span.attributes or {}) == set(_told(vocabulary.SPAN_ATTRIBUTES))
+    assert set(span.attributes or {}) == {*REQUEST, *_told(vocabulary.SPAN_ATTRIBUTES)}
     assert {event.name for event in span.events} == set(_told(vocabulary.SPAN_EVENTS))
 
 
@@ -110,8 +109,8 @@ def test_a_resource_tells_nothing_else() -> None:
 
 def test_metrics_are_those_with_a_unit() -> None:
     """The unit that is sent is the one that is documented."""
-    assert set(_told(vocabulary.METRICS)) == set(names.UNITS)
-    assert set(_told(vocabulary.GPU_METRICS)) == set(names.GPU_UNITS)
+    assert set(SAMPLE) == set(names.UNITS)
+    assert set(GPU) == set(names.GPU_UNITS)
 
 
 def test_a_row_leaves_nothing_out() -> None:
@@ -120,9 +119,7 @@ def test_a_row_leaves_nothing_out() -> None:
         vocabulary.RESOURCE,
         vocabulary.SPAN_ATTRIBUTES,
         vocabulary.SPAN_EVENTS,
-        vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
-        vocabulary.GPU_METRICS,
         vocabulary.GPU_ATTRIBUTES,
         vocabulary.EVENTS,
         vocabulary.EVENT_ATTRIBUTES,
@@ -130,3 +127,7 @@ def test_a_row_leaves_nothing_out() -> None:
         for row in table:
             assert all(row), row.name
             assert row.meaning.endswith("."), row.name
+    for noun in (RequestTimeline, EngineSample, GpuSample):
+        for field in fields_of(noun):
+            assert all((field.about.unit, field.about.meaning, field.about.source)), field.name
+            assert field.about.meaning.endswith("."), field.name

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from rig.load import Call, mixed, send_all
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 USD_PER_HOUR = 0.40
-
-
-@pytest.fixture(scope="module")
-def server(start_vllm: Callable[..., Any]) -> Any:
-    """So few blocks that long answers evict one another, and must be computed again."""
-    return start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
 
 
 def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, Any]]:
@@ -54,7 +47,7 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
 
 
 def test_requests_and_waste_are_the_engines_busy_time(
-    server: Any, tailspan: Any, capsys: pytest.CaptureFixture[str]
+    crowded: Any, tailspan: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Prefills, decodes, evictions and aborts; once all have ended, to a millionth."""
     calls = [
@@ -66,8 +59,8 @@ def test_requests_and_waste_are_the_engines_busy_time(
             for number in range(1, 13)
         ),
     ]
-    send_all(server.port, calls, concurrency=12)
-    sums, sample = at_rest(tailspan, f"vllm-{server.port}")
+    send_all(crowded.port, calls, concurrency=12)
+    sums, sample = at_rest(tailspan, f"vllm-{crowded.port}")
     accounted_s = sums["billed_s"] + sums["wasted_s"]
     ratio = accounted_s / sample["busy_s_total"]
     told = (
@@ -83,7 +76,7 @@ def test_requests_and_waste_are_the_engines_busy_time(
 
 
 def test_the_bill_is_price_times_the_time_it_was_up(
-    server: Any, tailspan: Any, tmp_path: Path
+    crowded: Any, tailspan: Any, tmp_path: Path
 ) -> None:
     """A CPU has no price of its own: named without one, and billed with one, to the last part."""
     bare = tailspan.run("cost", "--last", "1h", "--format", "json")

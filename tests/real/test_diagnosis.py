@@ -10,7 +10,7 @@ from rig.faults.judging import NO_INCIDENT, Judged, judged
 from rig.faults.recording import record
 from rig.faults.traffic import Traffic
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CAUSES = ("longer_outputs", "long_prompt_blocking")
 USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))

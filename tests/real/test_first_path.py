@@ -127,9 +127,9 @@ def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> Non
     """Each connection is looked at, the server's included."""
     done = tailspan.run(
         *("doctor", "--vllm", f"http://127.0.0.1:{vllm.port}"),
-        *("--http-port", str(tailspan.http_port), "--grpc-port", str(tailspan.grpc_port)),
-        *("--metrics-port", str(tailspan.metrics_port)),
-        *("--explorer-port", str(tailspan.explorer_port)),
+        *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),
+        *("--metrics-port", str(tailspan.port("metrics"))),
+        *("--explorer-port", str(tailspan.port("explorer"))),
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -141,7 +141,7 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
     # Other tests' servers report to the same Tailspan, and theirs may be slower.
     (replica,) = {row["replica"] for row in rows.values()}
     of = f"page=requests&last=1h&replica={quote(replica)}"
-    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?{of}")
+    page.goto(f"{tailspan.address('explorer')}/?{of}")
     page.locator("button[data-key]").first.wait_for()
     told = {row["trace_id"] for row in rows.values()}
     keys = [shown.get_attribute("data-key") for shown in page.locator("button[data-key]").all()]
@@ -163,7 +163,7 @@ def test_every_page_opens_on_a_real_server(
     asked = {"page": shown.key, "last": "1h"}
     if not shown.of_a_range:
         asked = {"page": shown.key, "request": next(iter(rows))}
-    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?{urlencode(asked)}")
+    page.goto(f"{tailspan.address('explorer')}/?{urlencode(asked)}")
     page.get_by_role("heading", name=shown.name).wait_for()
     page.locator(".headline, .note").first.wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')

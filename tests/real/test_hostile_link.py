@@ -13,6 +13,7 @@ import pytest
 
 from rig.load import Call, Timed, mixed, send, send_all
 from rig.serve import engine_cores
+from tests.real.conftest import write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -97,23 +98,22 @@ def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
 
 
 def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account(
-    start_vllm: Callable[..., Any], tailspan: Any
+    vllm: Any, tailspan: Any
 ) -> None:
     """The ids come again and again while a well-behaved client is served."""
-    server = start_vllm()
-    send_all(server.port, mixed(80, seed=1), concurrency=8)  # the step model learns from these
-    before = send_all(server.port, mixed(20, seed=2), concurrency=8)
+    send_all(vllm.port, mixed(80, seed=1), concurrency=8)  # the step model learns from these
+    before = send_all(vllm.port, mixed(20, seed=2), concurrency=8)
     done = threading.Event()
     hostile: list[Timed] = []
 
     def attack() -> None:
         while not done.is_set() and len(hostile) < 20:
             name = f"{len(hostile)}-" + "x" * 300_000
-            hostile.append(send(server.port, Call(max_tokens=8, body={"request_id": name})))
+            hostile.append(send(vllm.port, Call(max_tokens=8, body={"request_id": name})))
 
     attacker = threading.Thread(target=attack)
     attacker.start()
-    during = send_all(server.port, mixed(60, seed=3), concurrency=4)
+    during = send_all(vllm.port, mixed(60, seed=3), concurrency=4)
     done.set()
     attacker.join()
     assert {timed.status for timed in (*hostile, *during)} == {200}
@@ -122,29 +122,24 @@ def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account
     assert_parts(tailspan, hostile)
 
     if os.geteuid() == 0:
-        (core,) = engine_cores(server.process)
+        (core,) = engine_cores(vllm.process)
         (name,) = links(core)
         after: list[Timed] = []
         for _ in range(20):  # more than may wait at its door
             got = a_foreign_connection(
-                name, lambda: after.append(send(server.port, Call(max_tokens=4)))
+                name, lambda: after.append(send(vllm.port, Call(max_tokens=4)))
             )
             assert got == b""
         assert_parts(tailspan, after)
-        log = server.log.read_text()
-        assert log.count("refused a connection to the engine's link") == 1
-    assert "failed; serving goes on" not in server.log.read_text()
+        assert vllm.said.count("refused a connection to the engine's link") == 1
+    assert "failed; serving goes on" not in vllm.said
 
 
 def test_disabled_nothing_of_ours_runs_while_it_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """No thread, no hook, no link, no line; the stat logger that vLLM insists on is empty."""
-    (tmp_path / "probe.py").write_text(PROBE)
-    about = tmp_path / "probe-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[vllm.general_plugins]\nprobe = probe:begin\n")
+    write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "told"
     into.mkdir()
     server = start_vllm(PYTHONPATH=str(tmp_path), PROBE_INTO=str(into), OTEL_SDK_DISABLED="true")
@@ -159,5 +154,5 @@ def test_disabled_nothing_of_ours_runs_while_it_serves(
         assert process["wrapped"] == []
     assert told[server.process.pid]["loggers"] == [[]]
     assert links(core) == []
-    assert "tailspan: " not in server.log.read_text()  # vLLM itself names its plugins
+    assert "tailspan: " not in server.said  # vLLM itself names its plugins
     assert tailspan.rows({timed.trace_id for timed in seen}, patience_s=3) == {}

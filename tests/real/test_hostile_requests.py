@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ PATIENCE_S = 60
 
 
 class Receiver:
-    """A collector that can be taken away and brought back on the same port."""
+    """A collector that comes later, and can be taken away and brought back on the same port."""
 
     def __init__(self) -> None:
         self.sink = MemorySink()
@@ -54,9 +53,8 @@ class Receiver:
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    """One that listens."""
+    """One that does not listen yet."""
     made = Receiver()
-    made.start()
     yield made
     made.stop()
 
@@ -78,9 +76,9 @@ def well_behaved(port: int, count: int, seed: int, during: Callable[[], None]) -
 
 
 @pytest.fixture(scope="module")
-def server(start_vllm: Callable[..., Any], receiver: Receiver) -> Any:
-    """With keys, a malformed time limit, and a replica that is named by its port."""
-    started = start_vllm(
+def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
+    """With keys, a malformed time limit, a replica that is named by its port, and no collector."""
+    return start_module_vllm(
         *("--api-key", KEY),
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{receiver.port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
@@ -88,8 +86,22 @@ def server(start_vllm: Callable[..., Any], receiver: Receiver) -> Any:
         OTEL_BSP_SCHEDULE_DELAY="1000",
         OTEL_RESOURCE_ATTRIBUTES="cloud.region=here",
     )
-    well_behaved(started.port, 80, 1, lambda: None)  # the step model learns from these
-    return started
+
+
+@pytest.fixture(scope="module")
+def server(unheard: Any, receiver: Receiver) -> Any:
+    """The same once its collector listens."""
+    receiver.start()
+    well_behaved(unheard.port, 80, 1, lambda: None)  # the step model learns from these
+    until(lambda: "is back" in unheard.said)
+    return unheard
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for it; what is asserted next tells whether it came."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.2)
 
 
 def post(port: int, path: str, body: Any, headers: dict[str, str]) -> int:
@@ -112,17 +124,23 @@ def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
     assert {row.outcome for row in rows} <= {"stop", "length"}
 
 
+def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(unheard: Any) -> None:
+    """Nothing waits for a collector that is not there."""
+    well_behaved(unheard.port, 40, 32, lambda: None)
+    time.sleep(12)
+    assert unheard.said.count("tailspan: no collector") == 1
+    assert "Failed to export" not in unheard.said
+
+
 def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
     server: Any, receiver: Receiver
 ) -> None:
     """Both are known before the first request."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not receiver.sink.samples and time.monotonic() < deadline:
-        time.sleep(0.2)
+    until(lambda: receiver.sink.samples)
     assert {sample.replica.rpartition(":")[2] for sample in receiver.sink.samples} == {
         str(server.port)
     }
-    assert server.log.read_text().count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
+    assert server.said.count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
 
 
 def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
@@ -184,20 +202,11 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
 def test_an_outage_costs_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
     """The engine's accounts are read meanwhile; the log has one line for each end of it."""
-    stopped = threading.Event()
-
-    def outage() -> None:
-        receiver.stop()
-        stopped.set()
-
-    seen = well_behaved(server.port, 400, 43, outage)
-    assert stopped.is_set()
-    log = server.log.read_text()
-    assert log.count("tailspan: no collector") == 1
+    before = {words: server.said.count(words) for words in ("tailspan: no collector", "is back")}
+    seen = well_behaved(server.port, 400, 43, receiver.stop)
+    assert server.said.count("tailspan: no collector") == before["tailspan: no collector"] + 1
     receiver.start()
     assert_complete(receiver.rows(seen), seen)
-    deadline = time.monotonic() + PATIENCE_S
-    while "is back" not in server.log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert server.log.read_text().count("is back") == 1
+    until(lambda: server.said.count("is back") > before["is back"])
+    assert server.said.count("is back") == before["is back"] + 1
     assert receiver.sink.samples[-1].accounts_dropped_total == 0

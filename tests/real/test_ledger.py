@@ -15,27 +15,14 @@ from typing import Any
 
 import pytest
 
-from rig.load import Call, Timed, mixed, send, send_all
+from rig.load import Call, mixed, send, send_all
 from rig.serve import engine_cores
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
+from telemetry.requests import QUEUE_PARTS
+from tests.real.conftest import assert_parts_sum
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 FAMILIES = {"queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode"}
-
-
-def columns_of(tailspan: Any, seen: list[Timed]) -> dict[str, dict[str, Any]]:
-    """Every stored column of these requests, by trace id."""
-    tailspan.rows({timed.trace_id for timed in seen})
-    from store.database import open_database
-    from store.queries import Window, request_table
-
-    engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
-    now = time.time_ns()
-    rows = request_table(engine, Window(now - 3600 * 10**9, now)).to_pylist()
-    engine.dispose()
-    wanted = {timed.trace_id for timed in seen}
-    return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
 
 
 def warm_up(server: Any) -> None:
@@ -56,19 +43,6 @@ def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, f
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
 
-def assert_parts_sum(row: dict[str, Any]) -> None:
-    """Promise one, on a row."""
-    for phase, names in (
-        ("queue", QUEUE_PARTS),
-        ("prefill", PREFILL_PARTS),
-        ("decode", DECODE_PARTS),
-    ):
-        parts = [row[name] for name in names]
-        if any(part is not None for part in parts):
-            assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
-            assert min(parts) >= 0
-
-
 def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
     """How much of all the waiting in the queue was for this."""
     waited_s = sum(row["queue_s"] for row in rows.values())
@@ -83,7 +57,7 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
     warm_up(vllm)
     before = vllm.own_metrics()
     seen = send_all(vllm.port, mixed(12 if concurrency == 1 else 96, concurrency), concurrency)
-    rows = columns_of(tailspan, seen)
+    rows = tailspan.stored(seen)
     own = difference(vllm.own_metrics(), before)
     assert len(rows) == len(seen)
     for column, name in FAMILIES.items():
@@ -129,7 +103,7 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
             disturbed = pool.submit(send, vllm.port, victim)
             wait_for(victim)
             pool.submit(send, vllm.port, Call(prompt=os.urandom(3500).hex(), max_tokens=1))
-        pair = columns_of(tailspan, [alone, disturbed.result()])
+        pair = tailspan.stored([alone, disturbed.result()])
         twin, hurt = pair[alone.trace_id], pair[disturbed.result().trace_id]
         assert_parts_sum(hurt)
         if hurt["others_prefill_tokens_max"] <= 1000:
@@ -162,7 +136,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
     freezer.start()
     seen = send_all(vllm.port, calls, concurrency=4)
     freezer.join()
-    rows = columns_of(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 4
     for row in rows.values():
         assert_parts_sum(row)
@@ -171,20 +145,13 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
-@pytest.fixture(scope="module")
-def crowded(start_vllm: Callable[..., Any]) -> Any:
-    """A server whose KV cache holds few requests."""
-    return start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
-
-
 def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> None:
     """Few KV blocks and long answers: evicted requests, and sums that still agree."""
-    server = crowded
-    before = server.own_metrics()
+    before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
-    seen = send_all(server.port, calls, concurrency=8)
-    rows = columns_of(tailspan, seen)
-    own = difference(server.own_metrics(), before)
+    seen = send_all(crowded.port, calls, concurrency=8)
+    rows = tailspan.stored(seen)
+    own = difference(crowded.own_metrics(), before)
     assert len(rows) == len(seen)
     assert own["vllm:num_preemptions_total"] > 0
     assert sum(row["preemptions"] for row in rows.values()) == own["vllm:num_preemptions_total"]
@@ -219,7 +186,7 @@ def test_who_gives_up_in_the_queue_is_told_to_have_waited_there(
         seen = send_all(crowded.port, [late] * 4, concurrency=4)
         for answer in answers:
             answer.result()
-    rows = columns_of(tailspan, seen)
+    rows = tailspan.stored(seen)
     gave_up = [row for row in rows.values() if row["prefill_s"] is None]
     assert len(rows) == 4
     assert gave_up, rows
@@ -238,7 +205,7 @@ def test_two_api_servers_lose_and_double_nothing(
     server = start_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
     warm_up(server)
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
-    rows = columns_of(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 60
     for row in rows.values():
         assert row["replica"] == f"vllm-{server.port}"
@@ -252,7 +219,7 @@ def test_two_api_servers_lose_and_double_nothing(
     assert len(steps) == 1
     # A step of theirs has few tokens: who comes behind a long prompt waits for those.
     calls = [Call(prompt=os.urandom(400).hex(), max_tokens=2) for _ in range(12)]
-    rows = columns_of(tailspan, send_all(server.port, calls, concurrency=12))
+    rows = tailspan.stored(send_all(server.port, calls, concurrency=12))
     for row in rows.values():
         assert_parts_sum(row)
         assert row["others_prefill_tokens_max"] <= 128
@@ -267,7 +234,7 @@ def test_two_engines_behind_one_door_each_keep_their_own_ledger(
     warm_up(server)
     warm_up(server)
     seen = send_all(server.port, mixed(60, seed=22), concurrency=8)
-    rows = columns_of(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 60
     assert {row["engine"] for row in rows.values()} == {0, 1}
     for row in rows.values():
@@ -299,7 +266,7 @@ def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_
     }
     done = subprocess.run(
         [str(install.PYTHON), str(script), str(install.MODEL)],
-        env=serve.environment(f"http://127.0.0.1:{tailspan.http_port}", environ),
+        env=serve.environment(tailspan.address("http"), environ),
         capture_output=True,
         text=True,
         check=False,

@@ -12,35 +12,32 @@ import pytest
 
 from rig.load import Call, mixed, send_all
 from rig.serve import engine_cores
+from tests.real.conftest import write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SABOTAGE = """
 def break_everything():
-    from tailspan_vllm import capture, enginecore, statlogger
+    from tailspan_vllm import statlogger
+    from tailspan_vllm.front_end import capture
+    from tailspan_vllm.engine_core import observer
     def boom(*_, **__):
         raise ZeroDivisionError("sabotage")
     for owner, names in (
         (capture.Capture, ("flight_began", "flight_ended", "flight_left", "exchange_ended")),
-        (enginecore.EngineObserver, ("_catch_up",)),
+        (observer.EngineObserver, ("_catch_up",)),
     ):
         for name in names:
             setattr(owner, name, boom)
     statlogger.add_steps = boom
 """
 
-PLUGIN = "[vllm.general_plugins]\nsabotage = sabotage:break_everything\n"
-
 
 def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """Fault-injected through a plugin of its own, on a real server."""
-    (tmp_path / "sabotage.py").write_text(SABOTAGE)
-    about = tmp_path / "sabotage-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sabotage\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(PLUGIN)
+    write_plugin(tmp_path, "sabotage", SABOTAGE, "sabotage = sabotage:break_everything")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     seen = send_all(server.port, mixed(40, seed=31), concurrency=8)
     assert all(timed.status == 200 for timed in seen)
@@ -56,31 +53,19 @@ def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
         ]
         time.sleep(0.5)
     assert counted
-    assert "sabotage" in server.log.read_text()
+    assert "sabotage" in server.said
 
 
-def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(
-    start_vllm: Callable[..., Any],
-) -> None:
-    """Nothing waits for a collector that is not there."""
-    server = start_vllm(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
-    seen = send_all(server.port, mixed(40, seed=32), concurrency=8)
-    assert all(timed.status == 200 for timed in seen)
-    time.sleep(12)
-    assert server.log.read_text().count("tailspan: no collector") == 1
-    assert "Failed to export" not in server.log.read_text()
-
-
+@pytest.mark.ends_its_server
 def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
-    start_vllm: Callable[..., Any], tailspan: Any
+    vllm: Any, tailspan: Any
 ) -> None:
     """SIGKILL of the engine core in mid-answer: the server goes down, its errors are rows."""
-    server = start_vllm()
     calls = [
         Call(prompt=f"request {index}", max_tokens=1500, begun=threading.Event())
         for index in range(4)
     ]
-    (core,) = engine_cores(server.process)
+    (core,) = engine_cores(vllm.process)
 
     def kill() -> None:
         for call in calls:
@@ -90,19 +75,16 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    seen = send_all(server.port, calls, concurrency=4)
+    seen = send_all(vllm.port, calls, concurrency=4)
     killer.join()
     rows = tailspan.rows({timed.trace_id for timed in seen})
     assert len(rows) == 4
     assert {row["outcome"] for row in rows.values()} == {"error"}
 
 
-def test_what_was_captured_is_sent_before_the_server_ends(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
+@pytest.mark.ends_its_server
+def test_what_was_captured_is_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
     """SIGTERM right after the last answer: its row is there all the same."""
-    server = start_vllm()
-    seen = send_all(server.port, mixed(20, seed=33), concurrency=8)
-    os.kill(server.process.pid, signal.SIGTERM)
-    server.process.wait(30)
+    seen = send_all(crowded.port, mixed(20, seed=33), concurrency=8)
+    crowded.ends(signal.SIGTERM)
     assert len(tailspan.rows({timed.trace_id for timed in seen})) == 20

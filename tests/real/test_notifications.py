@@ -1,18 +1,16 @@
 """From a fault to a webhook: by Prometheus and Alertmanager, and by Tailspan's own evaluator."""
 
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 import pytest
@@ -21,8 +19,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from alerts.evaluator import Evaluator
 from alerts.generate import tailspan_rules
@@ -33,9 +31,12 @@ from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo import load
 from alerts.policy import read_policy
+from rig.answering import HttpServer, answering
 from rig.ports import free_port
+from rig.program import Program, Tailspan
+from rig.watching import answers, wait_for
+from store.alerting.notifications import read_notifications
 from store.database import open_database
-from store.notifications import read_notifications
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -66,25 +67,20 @@ pairs: [{severity: page, long: 1m, short: 15s, budget_share: 0.000595}]
 """
 
 
-def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """What is found, once there is something."""
-    deadline = time.monotonic() + patience_s
-    while not (result := found()):
-        assert time.monotonic() < deadline, f"no {what} within {patience_s:g} s"
-        time.sleep(0.2)
-    return result
-
-
 @dataclass
 class Receiver:
     """A webhook: what came, by path."""
 
-    url: str
-    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    server: HttpServer
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self.server.url
 
     def documents(self, path: str) -> list[dict[str, Any]]:
         """The JSON that came to a path."""
-        return [json.loads(body) for at, _, body in list(self.got) if at == path]
+        return [json.loads(each.body) for each in list(self.server.asked) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
         """The alerts that Alertmanager delivered for pages."""
@@ -95,65 +91,18 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A webhook server."""
+    with answering() as server:
+        yield Receiver(server)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.got.append((self.path, dict(self.headers), body))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    came = Receiver(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield came
-    server.shutdown()
-    thread.join()
-    server.server_close()
+Start = Callable[..., Program]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Start a program; all of them end with the test."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def begin(*words: str, **environ: str) -> subprocess.Popen[bytes]:
-        log = tmp_path / f"{Path(words[0]).name}-{len(running)}.log"
-        with log.open("wb") as output:
-            running.append(
-                subprocess.Popen(
-                    words,
-                    cwd=tmp_path,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **environ},
-                )
-            )
-        return running[-1]
-
-    yield begin
-    for process in reversed(running):
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def answers(port: int) -> Callable[[], bool]:
-    """Whether someone listens there."""
-
-    def look() -> bool:
-        with socket.socket() as attempt:
-            return attempt.connect_ex(("127.0.0.1", port)) == 0
-
-    return look
+    with ExitStack() as running:
+        yield lambda *command: running.enter_context(Program(tmp_path, *command))
 
 
 def program(*called: str) -> str:
@@ -165,9 +114,7 @@ def program(*called: str) -> str:
 
 
 @pytest.fixture
-def alertmanager(
-    tmp_path: Path, receiver: Receiver, start: Callable[..., subprocess.Popen[bytes]]
-) -> str:
+def alertmanager(tmp_path: Path, receiver: Receiver, start: Start) -> str:
     """A real one with the routes that we ship, and webhooks in place of people; its address."""
     config = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
@@ -185,70 +132,51 @@ def alertmanager(
         "--cluster.listen-address=",
         "--storage.path=alertmanager",
     )
-    wait_for("Alertmanager", answers(port), 30)
+    wait_for("Alertmanager", partial(answers, f"http://127.0.0.1:{port}/-/ready"))
     return f"http://127.0.0.1:{port}"
 
 
-@dataclass
-class Up:
-    """A running `tailspan up`."""
-
-    process: subprocess.Popen[bytes]
-    http_port: int
-    metrics_port: int
-
-    def send(self, ages_s: list[float], ttft_s: float) -> None:
-        """Tell it of requests that ended so long ago."""
-        resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        now = time.monotonic()
-        spans = [
-            span_of(
-                RequestRecord(
-                    received=now - age_s - ttft_s - 0.1,
-                    queued=now - age_s - ttft_s - 0.05,
-                    scheduled=now - age_s - ttft_s - 0.02,
-                    first_token=now - age_s - 0.1,
-                    first_byte=now - age_s - 0.1,
-                    last_token=now - age_s,
-                    delivered=now - age_s,
-                    wall_offset_ns=offset_ns,
-                    outcome="stop",
-                    basis="http",
-                    output_tokens=10,
-                    streamed=True,
-                ),
-                resource,
-            )
-            for age_s in ages_s
-        ]
-        exporter = OTLPSpanExporter(f"http://127.0.0.1:{self.http_port}/v1/traces", timeout=10)
-        assert exporter.export(spans) is SpanExportResult.SUCCESS
-        exporter.shutdown()  # type: ignore[no-untyped-call]
+def send(up: Tailspan, ages_s: list[float], ttft_s: float) -> None:
+    """Tell it of requests that ended so long ago."""
+    resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    now = time.monotonic()
+    spans = [
+        span_of(
+            RequestRecord(
+                received=now - age_s - ttft_s - 0.1,
+                queued=now - age_s - ttft_s - 0.05,
+                scheduled=now - age_s - ttft_s - 0.02,
+                first_token=now - age_s - 0.1,
+                first_byte=now - age_s - 0.1,
+                last_token=now - age_s,
+                delivered=now - age_s,
+                wall_offset_ns=offset_ns,
+                outcome="stop",
+                basis="http",
+                output_tokens=10,
+                streamed=True,
+            ),
+            resource,
+        )
+        for age_s in ages_s
+    ]
+    exporter = OTLPSpanExporter(f"{up.address('http')}/v1/traces", timeout=10)
+    assert exporter.export(spans) is SpanExportResult.SUCCESS
+    exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
-def tailspan_up(tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]) -> Callable[..., Up]:
+def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
     """Start Tailspan on an objective over a period, in the test's folder."""
+    with ExitStack() as running:
 
-    def begin(period: str, *words: str, **environ: str) -> Up:
-        (tmp_path / "objective.yaml").write_text(OBJECTIVE.replace("PERIOD", period))
-        http, metrics = free_port(), free_port()
-        process = start(
-            str(Path(sys.executable).with_name("tailspan")),
-            *("up", "--no-explorer", "--objectives", "objective.yaml", "--grpc-port", "0"),
-            *("--http-port", str(http), "--metrics-port", str(metrics), *words),
-            **environ,
-        )
+        def begin(period: str, *words: str, **environ: str) -> Tailspan:
+            (tmp_path / "objective.yaml").write_text(OBJECTIVE.replace("PERIOD", period))
+            words = ("up", "--no-explorer", "--objectives", "objective.yaml", *words)
+            return running.enter_context(Tailspan(tmp_path, *words, environ=environ)).is_up()
 
-        def ready() -> bool:
-            assert process.poll() is None, "tailspan up ended"
-            return answers(http)() and answers(metrics)()
-
-        wait_for("Tailspan", ready, 60)
-        return Up(process, http, metrics)
-
-    return begin
+        yield begin
 
 
 def test_the_shipped_alertmanager_configuration_is_sound() -> None:
@@ -267,8 +195,8 @@ def test_the_generated_rules_page_once_and_resolve(
     tmp_path: Path,
     receiver: Receiver,
     alertmanager: str,
-    tailspan_up: Callable[..., Up],
-    start: Callable[..., subprocess.Popen[bytes]],
+    tailspan_up: Callable[..., Tailspan],
+    start: Start,
 ) -> None:
     """A fault is scraped, burns, pages with its words and its link; mended, it is over."""
     up = tailspan_up("7d")
@@ -277,7 +205,7 @@ def test_the_generated_rules_page_once_and_resolve(
     policy = read_policy(tmp_path / "policy.yaml").over(read.period_s, read.budget)
     objectives = [replace(read, policy=policy)]
     (tmp_path / "rules.yaml").write_text(tailspan_rules(objectives, EXPLORER))
-    target = {"targets": [f"127.0.0.1:{up.metrics_port}"]}
+    target = {"targets": [f"127.0.0.1:{up.port('metrics')}"]}
     manager = {"targets": [alertmanager.removeprefix("http://")]}
     config = {
         "global": {"scrape_interval": "1s"},
@@ -293,18 +221,18 @@ def test_the_generated_rules_page_once_and_resolve(
         f"--web.listen-address=127.0.0.1:{port}",
         "--storage.tsdb.path=prometheus",
     )
-    wait_for("Prometheus", answers(port), 30)
+    wait_for("Prometheus", partial(answers, f"http://127.0.0.1:{port}/-/ready"))
 
     def slow() -> list[dict[str, Any]]:
-        up.send([0.0] * 3, 2.0)
+        send(up, [0.0] * 3, 2.0)
         return receiver.alerts("firing")
 
     def fast() -> list[dict[str, Any]]:
-        up.send([0.0] * 30, 0.1)
+        send(up, [0.0] * 30, 0.1)
         return receiver.alerts("resolved")
 
-    wait_for("page", slow)
-    (over, *_) = wait_for("resolve", fast)
+    wait_for("page", slow, PATIENCE_S)
+    (over, *_) = wait_for("resolve", fast, PATIENCE_S)
     (page,) = receiver.alerts("firing")
     assert page["labels"]["alertname"] == "TailspanBudgetBurn"
     assert (page["labels"]["slo"], page["labels"]["severity"]) == ("chat", "page")
@@ -321,7 +249,7 @@ def test_the_generated_rules_page_once_and_resolve(
 
 
 def test_tailspans_own_evaluator_pages_through_alertmanager_and_a_webhook(
-    tmp_path: Path, receiver: Receiver, alertmanager: str, tailspan_up: Callable[..., Up]
+    tmp_path: Path, receiver: Receiver, alertmanager: str, tailspan_up: Callable[..., Tailspan]
 ) -> None:
     """Each is told once, over a restart, and of the end; the webhook's message is signed."""
     (tmp_path / "notify.yaml").write_text(f"""\
@@ -334,16 +262,14 @@ channels:
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
     # Bad for a quarter of an hour, until shortly before now: noticed at once, and soon quiet.
     began = time.time()
-    up.send([float(age_s) for age_s in [*range(1, 230, 10), *range(1_130, 2_000, 10)]], 0.1)
-    up.send([float(age_s) for age_s in range(230, 1_130, 10)], 2.0)
+    send(up, [float(age_s) for age_s in [*range(1, 230, 10), *range(1_130, 2_000, 10)]], 0.1)
+    send(up, [float(age_s) for age_s in range(230, 1_130, 10)], 2.0)
     wait_for("message", lambda: receiver.documents("/hook"))
     (page,) = wait_for("page", lambda: receiver.alerts("firing"))
-    up.process.terminate()
-    assert up.process.wait(30) == 0
+    assert up.ends(SIGTERM) == 0
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
     time.sleep(max(0.0, began + 75 - time.time()))
-    up.process.terminate()
-    assert up.process.wait(30) == 0
+    assert up.ends(SIGTERM) == 0
 
     (message,) = receiver.documents("/hook")
     assert (message["transition"], message["slo"], message["severity"]) == (
@@ -358,9 +284,10 @@ channels:
     assert message["link"] == f"{EXPLORER}/?page=root-cause&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
-    (headers, body) = next((h, b) for path, h, b in receiver.got if path == "/hook")
-    sent_s = int(headers[SIGNATURE].split(",")[0].removeprefix("t="))
-    assert headers[SIGNATURE] == signature("a key of the test", body, sent_s)
+    asked = next(each for each in receiver.server.asked if each.path == "/hook")
+    signed = asked.headers[SIGNATURE.lower()]
+    sent_s = int(signed.split(",")[0].removeprefix("t="))
+    assert signed == signature("a key of the test", asked.body, sent_s)
 
     # Ten quiet minutes later, which nobody waits for here.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,17 @@ import pytest
 
 from rig.load import Call, mixed, send_all
 from roofline.arrow import EngineKey, engines_of
-from roofline.asked import Model
 from roofline.load import step
-from roofline.reading import read_shape, shape_of
+from roofline.modelled import ModelSource
 from roofline.samples import Columns
 from roofline.shape import ModelShape
+from roofline.shape_from_config import read_shape, shape_of
 from roofline.weights import gpu_weights
 from roofline.windows import windows_of
 from roofline.work import Work, work_of
 from store.database import open_database
 from store.queries import Window, sample_table
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
 from tests.roofline import configs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -169,17 +168,14 @@ def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None
     assert half == pytest.approx(of_vllm / 2, rel=1e-6)
 
 
-def test_a_running_server_moves_what_both_models_say(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
+def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -> None:
     """Totals of a mixed load: ours, from the ledger's sums, beside vLLM's own counters."""
-    server = start_vllm("--enable-mfu-metrics")
-    send_all(server.port, mixed(20, seed=3), concurrency=4)
+    send_all(vllm.port, mixed(20, seed=3), concurrency=4)
     time.sleep(SETTLED_S)
     begun_unix_ns = time.time_ns()
     long = [Call(prompt="word " * 250, max_tokens=100)] * 12
-    send_all(server.port, mixed(60, seed=5) + long, concurrency=8)
-    samples, start = told_by(tailspan, f"vllm-{server.port}", begun_unix_ns - 2 * 10**9)
+    send_all(vllm.port, mixed(60, seed=5) + long, concurrency=8)
+    samples, start = told_by(tailspan, f"vllm-{vllm.port}", begun_unix_ns - 2 * 10**9)
     assert (start.device, start.gpus) == ("cpu", None)
     assert start.shape is not None
     shape = read_shape(start.shape)
@@ -187,8 +183,8 @@ def test_a_running_server_moves_what_both_models_say(
     assert shape == shape_of({**configs.tiny_llama(), **served})
     mine = windows_of(samples, shape, None, width_s=None)
     theirs = windows_of(samples, None, None, width_s=None)
-    assert {window.model for window in mine} == {Model.SHAPE}
-    assert {window.model for window in theirs} == {Model.VLLM}
+    assert {window.model for window in mine} == {ModelSource.SHAPE}
+    assert {window.model for window in theirs} == {ModelSource.VLLM}
     moved = [
         sum((w.modelled_bytes_per_s or 0) * w.seconds for w in each) for each in (mine, theirs)
     ]

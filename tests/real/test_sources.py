@@ -31,10 +31,10 @@ def _until(seen: Callable[[], bool], patience_s: float = 30) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain(start_vllm: Any, tailspan: Any) -> Any:
+def plain(start_module_vllm: Any, tailspan: Any) -> Any:
     """A vLLM with its own tracing and no plugin."""
-    endpoint = f"http://127.0.0.1:{tailspan.grpc_port}"
-    return start_vllm("--otlp-traces-endpoint", endpoint, VLLM_PLUGINS="none")
+    endpoint = tailspan.address("grpc")
+    return start_module_vllm("--otlp-traces-endpoint", endpoint, VLLM_PLUGINS="none")
 
 
 def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
@@ -70,35 +70,11 @@ def test_its_metrics_are_samples(plain: Any, tailspan: Any) -> None:
         labels = f'reason="unreachable",target="http://{nobody}/metrics"'
         assert f"tailspan_scrape_failures_total{{{labels}}}" in tailspan.metrics()
         done = tailspan.run(
-            *("doctor", "--no-explorer", "--metrics-port", str(tailspan.metrics_port)),
-            *("--http-port", str(tailspan.http_port), "--grpc-port", str(tailspan.grpc_port)),
+            *("doctor", "--no-explorer", "--metrics-port", str(tailspan.port("metrics"))),
+            *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),
         )
         assert f"http://{here}/metrics is up" in done.stdout
         assert f"http://{nobody}/metrics is down" in done.stdout
         assert done.returncode == 1
     finally:
         (tailspan.folder / TARGETS).write_text("[]")
-
-
-def test_a_server_that_tells_twice_has_one_row_a_request(start_vllm: Any, tailspan: Any) -> None:
-    """The instrumentation and vLLM's own tracing together: ours is shown."""
-    # vLLM tells every exporter of its process to send spans there, ours too: one protocol.
-    endpoint = f"http://127.0.0.1:{tailspan.http_port}/v1/traces"
-    both = start_vllm(
-        *("--otlp-traces-endpoint", endpoint),
-        OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
-    )
-    wanted = _ids(both.port)
-    series = 'tailspan_collector_items_total{reason="",result="stored",signal="traces"}'
-
-    def stored() -> float:
-        line = next(each for each in tailspan.metrics().splitlines() if each.startswith(series))
-        return float(line.rpartition(" ")[2])
-
-    before = stored()
-    _until(lambda: stored() >= before + len(CALLS) or len(tailspan.rows(wanted)) == len(CALLS))
-    time.sleep(6)  # vLLM sends its spans every 5 s; only what then is there tells
-    done = tailspan.run("requests", "--last", "1h", "--format", "json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    told = [row["source"] for row in rows if row["trace_id"] in wanted]
-    assert told == ["instrumentation"] * len(CALLS)

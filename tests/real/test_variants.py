@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,51 +12,18 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from rig.load import Call, Timed, mixed, send, send_all
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
+from rig.load import Call, mixed, send, send_all
+from tests.real.conftest import assert_parts_sum, write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-def stored(tailspan: Any, seen: list[Timed]) -> dict[str, dict[str, Any]]:
-    """Every column of these requests, by trace id, once all are there."""
-    tailspan.rows({timed.trace_id for timed in seen})
-    rows = query(tailspan, "SELECT * FROM requests")
-    wanted = {timed.trace_id for timed in seen}
-    return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
-
-
-def samples(tailspan: Any, server: Any) -> list[dict[str, Any]]:
-    """A server's samples, in their order."""
-    told = "SELECT * FROM engine_samples WHERE replica = ? ORDER BY at_unix_ns"
-    return query(tailspan, told, f"vllm-{server.port}")
-
-
-def query(tailspan: Any, statement: str, *values: Any) -> list[dict[str, Any]]:
-    """Rows of the running Tailspan's database."""
-    with sqlite3.connect(f"file:{tailspan.folder}/var/tailspan.db?mode=ro", uri=True) as database:
-        database.row_factory = sqlite3.Row
-        return [dict(row) for row in database.execute(statement, values)]
-
-
-def assert_parts_sum(row: dict[str, Any]) -> None:
-    """Promise one, on a row that has its parts."""
-    for phase, names in (
-        ("queue", QUEUE_PARTS),
-        ("prefill", PREFILL_PARTS),
-        ("decode", DECODE_PARTS),
-    ):
-        parts = [row[name] for name in names]
-        assert None not in parts
-        assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
-        assert min(parts) >= 0
-
-
 @pytest.fixture(scope="module")
 def laden(
-    installed: None, start_vllm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+    start_module_vllm: Callable[..., Any], tailspan: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Two adapters of which one fits at a time, a cache on disk, a queue with an end."""
+    """Two adapters of which one fits at a time, a cache on disk, a queue with an end, and vLLM's
+    own tracing beside ours."""
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
@@ -69,15 +35,31 @@ def laden(
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"shared_storage_path": str(folder / "kv")},
     }
-    server = start_vllm(
+    server = start_module_vllm(
         *("--enable-lora", "--max-loras", "1", "--max-lora-rank", "8"),
         *("--lora-modules", f"ada={folder / 'ada'}", f"bob={folder / 'bob'}"),
         *("--kv-transfer-config", json.dumps(connector)),
         *("--max-num-queued-reqs", "24"),
+        # vLLM tells every exporter of its process to send spans there, ours too: one protocol.
+        *("--otlp-traces-endpoint", f"{tailspan.address('http')}/v1/traces"),
+        OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
         VLLM_SERVER_DEV_MODE="1",
     )
     warm_up(server)
     return server
+
+
+@pytest.fixture(scope="module")
+def guessing(start_module_vllm: Callable[..., Any]) -> Any:
+    """One that speculates, with room for longer answers."""
+    speculative = {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 3,
+    }
+    words = ("--speculative-config", json.dumps(speculative), "--max-model-len", "8192")
+    return start_module_vllm(*words)
 
 
 def warm_up(server: Any, **body: Any) -> None:
@@ -95,7 +77,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
     with urlopen(forget, timeout=30) as answer:
         assert answer.status == 200
     seen.append(send(laden.port, call))
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     told = [
         (rows[each.trace_id]["cached_tokens"], rows[each.trace_id]["external_cached_tokens"])
         for each in seen
@@ -105,7 +87,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
     assert cached >= 512
     own = laden.own_metrics()
     time.sleep(2)
-    last = samples(tailspan, laden)[-1]
+    last = tailspan.samples(f"vllm-{laden.port}")[-1]
     for column, name in (
         ("external_cache_queries_tokens_total", "external_prefix_cache_queries_total"),
         ("external_cache_hits_tokens_total", "external_prefix_cache_hits_total"),
@@ -129,19 +111,19 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
     assert {timed.status for timed in seen} == {200}
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     for timed in seen:
         asked = timed.call.model
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
-        assert_parts_sum(rows[timed.trace_id])
+        assert_parts_sum(rows[timed.trace_id], whole=True)
     held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
     assert max(held_s) > 0.05  # while the other adapter had the only place
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
-    while samples(tailspan, laden)[-1]["running_loras"] != 0:
+    while tailspan.samples(f"vllm-{laden.port}")[-1]["running_loras"] != 0:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    told = samples(tailspan, laden)
+    told = tailspan.samples(f"vllm-{laden.port}")
     assert max(sample["running_loras"] or 0 for sample in told) > 0
     assert max(sample["waiting_loras"] or 0 for sample in told) > 0
 
@@ -156,7 +138,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
         Call(model="nobody"),
     ]
     seen = [send(laden.port, call) for call in calls]
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     told = [(rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen]
     assert told == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
     assert [rows[each.trace_id]["model"] for each in seen] == ["tiny", "tiny", None]
@@ -165,7 +147,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     crowd = [Call(stream=n % 2 == 0, prompt=f"crowd {n}", max_tokens=200) for n in range(48)]
     seen = send_all(laden.port, crowd, concurrency=48)
     turned_away = laden.own_metrics()["vllm:admission_rejections_total"] - before
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 48
     refused = [row for row in rows.values() if row["outcome"] == "rejected"]
     assert len(refused) == turned_away > 0
@@ -175,18 +157,29 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     assert {row["outcome"] for row in rows.values()} == {"rejected", "length"}
 
 
+def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: Any) -> None:
+    """The instrumentation and vLLM's own tracing together: ours is shown."""
+    seen = send_all(laden.port, [Call(max_tokens=tokens) for tokens in (24, 1, 12)], 1)
+    wanted = {timed.trace_id for timed in seen}
+    tailspan.rows(wanted)
+    time.sleep(6)  # vLLM sends its spans every 5 s; only what then is there tells
+    done = tailspan.run("requests", "--last", "1h", "--format", "json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["source"] for row in rows if row["trace_id"] in wanted] == ["instrumentation"] * 3
+
+
 def test_its_configuration_can_be_held_against_anothers(
-    laden: Any, vllm: Any, tailspan: Any
+    laden: Any, guessing: Any, tailspan: Any
 ) -> None:
     """By the fingerprints that rows bear; and nothing tells where anything lies."""
     done = tailspan.run("config", "--format", "json")
     told = {each["replica"]: each for each in map(json.loads, done.stdout.splitlines())}
-    mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{vllm.port}"]
+    mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{guessing.port}"]
     assert mine["version"].startswith("0.")
     assert mine["arguments"]["kv_transfer.kv_connector"] == "ExampleConnector"
     assert mine["arguments"]["cache.num_gpu_blocks"] > 0
-    (seen,) = send_all(vllm.port, [Call()], 1)
-    assert stored(tailspan, [seen])[seen.trace_id]["config"] == other["config"]
+    (seen,) = send_all(guessing.port, [Call()], 1)
+    assert tailspan.stored([seen])[seen.trace_id]["config"] == other["config"]
     found = tailspan.run("config", mine["config"], other["config"], "--format", "json").stdout
     differing = {each["argument"]: each for each in map(json.loads, found.splitlines())}
     assert differing["model.max_model_len"]["before"] == 2048
@@ -199,38 +192,29 @@ def test_its_configuration_can_be_held_against_anothers(
     assert "/" not in done.stdout.replace("/v1", "")
 
 
-def test_speculation_is_told_and_the_numbers_still_agree(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
+def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan: Any) -> None:
     """A step may make several tokens: sums, counts and gaps are vLLM's, parts are whole."""
-    speculative = {
-        "method": "ngram",
-        "num_speculative_tokens": 3,
-        "prompt_lookup_min": 1,
-        "prompt_lookup_max": 3,
-    }
-    server = start_vllm("--speculative-config", json.dumps(speculative))
-    warm_up(server, temperature=0)
+    warm_up(guessing, temperature=0)
     time.sleep(2)
-    before = server.own_metrics()
+    before = guessing.own_metrics()
     # At temperature 0 the random model soon repeats itself, and drafts come true.
     calls = [replace(call, body={"temperature": 0}) for call in mixed(60, seed=42)]
-    seen = send_all(server.port, calls, concurrency=8)
-    rows = stored(tailspan, seen)
-    after = server.own_metrics()
+    seen = send_all(guessing.port, calls, concurrency=8)
+    rows = tailspan.stored(seen)
+    after = guessing.own_metrics()
     own = {name: value - before.get(name, 0.0) for name, value in after.items()}
     assert len(rows) == 60
     for timed in seen:
         row = rows[timed.trace_id]
         assert row["output_tokens"] == timed.call.max_tokens
-        assert_parts_sum(row)
+        assert_parts_sum(row, whole=True)
         if row["output_tokens"] > 1:
             assert 0 < row["itl_max_s"] <= row["decode_s"] + 1e-6
     for phase in ("queue", "prefill", "decode"):
         total = sum(row[f"{phase}_s"] for row in rows.values())
         assert total == pytest.approx(own[f"vllm:request_{phase}_time_seconds_sum"], rel=0.01)
     time.sleep(2)
-    last = samples(tailspan, server)[-1]
+    last = tailspan.samples(f"vllm-{guessing.port}")[-1]
     assert last["drafts_total"] == after["vllm:spec_decode_num_drafts_total"]
     assert last["draft_tokens_total"] == after["vllm:spec_decode_num_draft_tokens_total"]
     assert last["accepted_tokens_total"] == after["vllm:spec_decode_num_accepted_tokens_total"]
@@ -254,15 +238,11 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """One line names what is missing; the edge and the stat logger's samples are told."""
-    (tmp_path / "renaming.py").write_text(RENAMED)
-    about = tmp_path / "renaming-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: renaming\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[vllm.general_plugins]\na_rename = renaming:rename\n")
+    write_plugin(tmp_path, "renaming", RENAMED, "a_rename = renaming:rename")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     calls = [*mixed(24, seed=51), Call(max_tokens=-1)]
     seen = send_all(server.port, calls, concurrency=8)
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 25
     for timed in seen:
         row = rows[timed.trace_id]
@@ -271,14 +251,14 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
         assert row["queue_s"] is None
         if timed.status == 200:
             assert row["ttft_s"] <= timed.ttft_s
-    lines = re.findall(r"tailspan: this vLLM lacks .*", server.log.read_text())
+    lines = re.findall(r"tailspan: this vLLM lacks .*", server.said)
     assert len(lines) == 1
     assert "_update_stats_from_finished" in lines[0]
     own = server.own_metrics()
     deadline = time.monotonic() + 20
     while True:
         # The engine is found by its front end within some seconds.
-        last = samples(tailspan, server)[-1]
+        last = tailspan.samples(f"vllm-{server.port}")[-1]
         if last["steps_total"] is not None or time.monotonic() > deadline:
             break
         time.sleep(0.5)

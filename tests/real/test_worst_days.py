@@ -4,29 +4,30 @@ import itertools
 import logging
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import func, select
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig.ports import free_port
 from rig.postgresql import PostgreSQL
+from rig.program import Tailspan
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
-from store.rollup_queries import rollups
+from store.rollups.building import settle
+from store.rollups.queries import rollups
 from store.schema import REQUESTS
-from store.settling import settle
 
 pytestmark = pytest.mark.real
 
@@ -38,69 +39,21 @@ KILLS = int(os.environ.get("WORST_KILLS", "8"))
 _log = logging.getLogger(__name__)
 
 
-class Collecting:
-    """A `tailspan up` without its pages, on ports that stay the same from start to start."""
-
-    def __init__(self, folder: Path, database_url: str) -> None:
-        self.grpc_port, self.http_port, self.metrics_port = (free_port() for _ in range(3))
-        self.log = folder / "up.log"
-        self._folder = folder
-        self._environ = {**os.environ, "TAILSPAN_DATABASE_URL": database_url}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, and wait until it says so."""
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(Path(sys.executable).with_name("tailspan"), "up", "--no-explorer"),
-                    *("--grpc-port", str(self.grpc_port), "--http-port", str(self.http_port)),
-                    *("--metrics-port", str(self.metrics_port)),
-                ],
-                cwd=self._folder,
-                env=self._environ,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        deadline = time.monotonic() + 60
-        while "Ctrl-C stops it" not in self.log.read_text():
-            assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """As a power cut would."""
-        assert self._process is not None
-        self._process.kill()
-        assert self._process.wait(30) == -signal.SIGKILL, self.log.read_text()
-        self._process = None
-
-    def stop(self) -> None:
-        """As Ctrl-C would."""
-        if self._process is not None:
-            self._process.terminate()
-            assert self._process.wait(30) == 0, self.log.read_text()
-            self._process = None
-
-    def clean_up(self) -> None:
-        """Leave no process behind."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
+Start = Callable[[], Tailspan]
 
 
 @pytest.fixture
-def collecting(tmp_path: Path) -> Iterator[Callable[[str], Collecting]]:
-    """Makes one for a database; it is gone at the end."""
-    made: list[Collecting] = []
+def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
+    """For a database: what starts a collector, on the same ports each time."""
+    with ExitStack() as running:
 
-    def make(database_url: str) -> Collecting:
-        made.append(Collecting(tmp_path, database_url))
-        return made[-1]
+        def make(database_url: str) -> Start:
+            ports = [f"--{name}-port={free_port()}" for name in ("grpc", "http", "metrics")]
+            environ = {"TAILSPAN_DATABASE_URL": database_url}
+            begin = partial(Tailspan, tmp_path, "up", "--no-explorer", *ports, environ=environ)
+            return lambda: running.enter_context(begin()).is_up()
 
-    yield make
-    for each in made:
-        each.clean_up()
+        yield make
 
 
 @pytest.fixture
@@ -168,14 +121,14 @@ def wait_for_more(senders: Senders, messages: int, patience_s: float = 60) -> No
 @pytest.mark.timeout(300)
 def test_postgresql_may_be_away_under_load(
     postgresql: PostgreSQL,
-    collecting: Callable[[str], Collecting],
+    starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
 ) -> None:
     """Senders are told when to come again, by both protocols; it recovers by itself."""
     url = postgresql.url()
-    collector = collecting(url)
-    collector.start()
-    with Senders(message, collector.http_port, collector.grpc_port) as senders:
+    start = starting(url)
+    collector = start()
+    with Senders(message, collector.port("http"), collector.port("grpc")) as senders:
         wait_for_more(senders, 50)
         postgresql.stop("immediate")
         try:
@@ -185,7 +138,7 @@ def test_postgresql_may_be_away_under_load(
         finally:
             postgresql.start()
         wait_for_more(senders, 200)
-    collector.stop()
+    assert collector.ends(SIGTERM) == 0, collector.said
     assert during["503"] > OUTAGE_S / 2
     assert during["UNAVAILABLE"] > OUTAGE_S / 2
     assert not senders.without_delay
@@ -199,26 +152,26 @@ def test_postgresql_may_be_away_under_load(
 @pytest.mark.timeout(400)
 def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledged(
     tmp_path: Path,
-    collecting: Callable[[str], Collecting],
+    starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
 ) -> None:
     """Every span once; what a sender heard nothing of it sends again."""
     moments = random.Random(4)
     url = f"sqlite:///{tmp_path}/tailspan.db"
-    collector = collecting(url)
-    collector.start()
-    with Senders(message, collector.http_port, collector.grpc_port) as senders:
+    start = starting(url)
+    collector = start()
+    with Senders(message, collector.port("http"), collector.port("grpc")) as senders:
         for _ in range(KILLS):
             wait_for_more(senders, 5)
             time.sleep(moments.uniform(0, 0.3))
-            collector.kill()
-            collector.start()
+            assert collector.ends(SIGKILL) == -SIGKILL
+            collector = start()
             rows = kept(url)
             assert set(rows.values()) == {1}
             # Made beside the load, of what a kill left: the next one finds more to make.
             assert rolled_up(url, at_rest=False) >= len(rows)
         wait_for_more(senders, 20)
-    collector.stop()
+    assert collector.ends(SIGTERM) == 0, collector.said
     rows = kept(url)
     assert senders.acknowledged <= set(rows)
     assert set(rows.values()) == {1}

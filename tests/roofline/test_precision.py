@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roofline.reading import shape_of
 from roofline.shape import Precision
+from roofline.shape_from_config import shape_of
 from tests.roofline import configs
 
 

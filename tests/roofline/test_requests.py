@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from roofline.load import step
-from roofline.reading import shape_of
 from roofline.requests import work_of_requests
+from roofline.shape_from_config import shape_of
 from roofline.work import work_of
 from tests.roofline import configs
 

@@ -4,7 +4,7 @@ import pytest
 
 from roofline.arrow import engines_of, gpus_of
 from roofline.peaks import device_named
-from roofline.reading import read_shape, shape_of
+from roofline.shape_from_config import read_shape, shape_of
 from roofline.verdict import Verdict
 from roofline.weights import parameters
 from roofline.windows import Window, windows_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from roofline.reading import shape_of
+from roofline.shape_from_config import shape_of
 from roofline.weights import active_parameters, gpu_weights, model_weights, parameters
 from tests.roofline import configs
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofline.asked import Model
 from roofline.chunks import Chunks
+from roofline.modelled import ModelSource
 from roofline.peaks import device_named
-from roofline.reading import shape_of
 from roofline.samples import Columns
+from roofline.shape_from_config import shape_of
 from roofline.verdict import Finding, Verdict
 from roofline.windows import Window, windows_of
 from roofline.wording import findings, sentence
@@ -58,16 +58,16 @@ def gpus(seconds: int = 120, **values: float) -> Columns:
     )
 
 
-def first(engine: Columns, seen: Columns | None = None, **changes: Any) -> Window:
+def first(engine: Columns, measured: Columns | None = None, **changes: Any) -> Window:
     """The first of the engine's windows."""
     given: dict[str, Any] = {"shape": SHAPE, "device": H100, **changes}
-    return windows_of(engine, gpus=seen, **given)[0]
+    return windows_of(engine, gpus=measured, **given)[0]
 
 
 def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     """49.4 GB in 16 ms is 92 % of 3.35 TB/s; the matrix units have little to do."""
     window = first(an_engine(), gpus(sm_active_ratio=0.95, tensor_active_ratio=0.05))
-    assert window.model is Model.SHAPE
+    assert window.model is ModelSource.SHAPE
     assert window.terms is not None
     assert window.terms.step_s == pytest.approx(0.016)
     assert window.terms.memory_s == pytest.approx(0.01474, rel=1e-3)
@@ -76,10 +76,10 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     assert window.verdict is Verdict.MEMORY_BOUND
     assert window.findings == (Finding.LOW_UTILISATION_LONG_STEPS,)
     said = sentence(window)
-    assert said.startswith("Bound by memory, not idle: 5 % matrix units at work and steps of 16 ms")
+    assert said.startswith("Memory-bound, not idle: 5 % matrix units active and steps of 16 ms")
     assert "49.4 GB" in said
-    assert "14.7 ms of memory (MBU 92 %)" in said
-    assert "0.624 ms of arithmetic (MFU 4 %)" in said
+    assert "14.7 ms of memory time (MBU 92 %)" in said
+    assert "0.624 ms of compute time (MFU 4 %)" in said
 
 
 def test_a_long_prompt_is_bound_by_arithmetic() -> None:
@@ -87,7 +87,7 @@ def test_a_long_prompt_is_bound_by_arithmetic() -> None:
     window = first(an_engine(step_s=0.22, decodes=0, context=0, prefill=8192))
     assert window.verdict is Verdict.COMPUTE_BOUND
     assert window.mfu == pytest.approx(0.6, abs=0.05)
-    assert sentence(window).startswith("Bound by arithmetic: a step of 220 ms asks")
+    assert sentence(window).startswith("Compute-bound: a step of 220 ms needs")
 
 
 def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
@@ -119,14 +119,14 @@ def test_a_step_that_neither_explains_is_overhead() -> None:
     """A batch of one without graphs."""
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
     assert window.verdict is Verdict.OVERHEAD_BOUND
-    assert "CPU, launches of kernels" in sentence(window)
+    assert "CPU time, kernel launches" in sentence(window)
 
 
 def test_an_idle_gpu_is_told_apart_from_one_that_waits_in_steps() -> None:
     """Few steps, or steps in which it does nothing."""
     idle = first(an_engine(busy=0.05), gpus(sm_active_ratio=0.04))
     assert idle.verdict is Verdict.IDLE
-    assert sentence(idle) == "Idle: multiprocessors at work 4 % of the time."
+    assert sentence(idle) == "Idle: multiprocessors active 4 % of the time."
     waiting = first(an_engine(), gpus(sm_active_ratio=0.1))
     assert waiting.verdict is Verdict.IDLE
     assert "the GPU waits for the CPU or for another GPU" in sentence(waiting)
@@ -151,7 +151,7 @@ def test_measured_against_modelled() -> None:
     assert findings(near) == []
     below = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.5 * modelled))
     assert Finding.MEASURED_BELOW_MODEL in below.findings
-    assert "50 % below the least that is modelled" in findings(below)[0]
+    assert "50 % below the modelled minimum" in findings(below)[0]
     busy = gpus(dram_bandwidth_bytes_per_s=2.0e12)
     above = first(an_engine(busy=0.4, decodes=1), busy)
     assert Finding.MEASURED_ABOVE_MODEL in above.findings
@@ -160,9 +160,9 @@ def test_measured_against_modelled() -> None:
 
 def test_a_measured_share_is_of_the_devices_peak() -> None:
     """DCGM tells the share alone; without the device it is not turned into bytes."""
-    seen = gpus(dram_bandwidth_ratio=0.8)
-    assert first(an_engine(), seen).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
-    assert first(an_engine(), seen, device=None).measured_bytes_per_s is None
+    measured = gpus(dram_bandwidth_ratio=0.8)
+    assert first(an_engine(), measured).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
+    assert first(an_engine(), measured, device=None).measured_bytes_per_s is None
 
 
 def test_more_than_the_bus_can_move_says_that_something_told_is_wrong() -> None:
@@ -196,7 +196,7 @@ def test_an_unknown_device_leaves_bytes_and_flops() -> None:
     assert window.bytes is not None
     assert window.flops is not None
     assert (window.mbu, window.mfu, window.verdict) == (None, None, None)
-    assert sentence(window).startswith("Not known: the model's shape, the device's peaks")
+    assert sentence(window).startswith("Unknown: the model's shape, the device's peaks")
 
 
 def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
@@ -214,10 +214,10 @@ def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
         "modelled_write_bytes_total": np.arange(121) * 0.1e12,
     }
     window = first(an_engine(**told), shape=None)
-    assert window.model is Model.VLLM
+    assert window.model is ModelSource.VLLM
     assert window.mbu == pytest.approx(3.0 / 3.35)
     assert window.verdict is Verdict.MEMORY_BOUND
-    assert first(an_engine(**told)).model is Model.SHAPE
+    assert first(an_engine(**told)).model is ModelSource.SHAPE
 
 
 def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:

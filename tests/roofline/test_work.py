@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.load import Load, step, summed
-from roofline.reading import shape_of
+from roofline.shape_from_config import shape_of
 from roofline.work import Work, work_of
 from tests.roofline import configs
 

@@ -13,13 +13,13 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from alerts.openslo import load
 from analysis.incident import incident_verdict
-from diagnosis.causes.claim import Evidence, Lever
+from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question
 from server import likely_cause
 from server.likely_cause import AskError, LikelyCauses, asked_apart
+from store.alerting.incidents import IncidentRow
 from store.database import open_database
-from store.incidents import IncidentRow
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 from tests.chat_objective import chat_openslo
@@ -97,7 +97,7 @@ def test_the_sentence_says_how_much_what_where_and_what_to_try(
     asked = Asked()
     assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
         "80% of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
-        " batch has places (replica r0). Try: store keys and values in 8 bits,"
+        " batch has free places (replica r0). Try: store keys and values in 8 bits,"
         " --kv-cache-dtype fp8."
     )
     (question,) = asked.questions

@@ -16,9 +16,9 @@ from alerts.openslo import OBJECTIVES, load
 from alerts.secrets import Secret
 from server import notifying
 from server.notifying import Notifying, sentence
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
-from store.notifications import Notification, read_notifications
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000

@@ -1,7 +1,8 @@
 """Retention by a clock that may be wrong: what is deleted is gone, so it is deleted slowly."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from server.retaining import Keep, begin, retain
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import deleted_until_unix_ns, newest_unix_ns
+from store.rollups.building import settle
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
-from telemetry.requests import RequestTimeline
+from tests.conftest import a_request
 
 S = 10**9
 HOUR_NS = 3_600 * S
@@ -37,13 +39,24 @@ class Time:
         self.boot_ns += ns
 
 
-@pytest.fixture
-def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
-    """A request each hour of a week, which is as long as they are kept."""
-    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    rows = [request_row(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A request each hour of a week, which is as long as they are kept, and its rollups."""
+    path = tmp_path_factory.mktemp("week") / "tailspan.db"
+    engine = open_database(f"sqlite:///{path}")
+    rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
+    settle(engine, START_NS // S)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def engine(week: Path, tmp_path: Path) -> Iterator[Engine]:
+    """A copy of it."""
+    shutil.copy(week, tmp_path / "tailspan.db")
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     yield engine
     engine.dispose()
 

@@ -18,8 +18,8 @@ from collector.errors import ListenError
 from server import children, probes
 from server.children import ChildError
 from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from store.alerting.notifications import read_notifications
 from store.database import open_database
-from store.notifications import read_notifications
 from store.queries import Window, request_count
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline, Source

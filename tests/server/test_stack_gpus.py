@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from collector.gpus import amd_smi
-from collector.gpus.claims import claims_of
-from collector.gpus.reading import Absence, ReaderError, Why
+from collector.gpus.configured_owners import configured_owners_of
+from collector.gpus.reader import Absence, ReaderError, Why
 from server.gpu_setup import GpuSetup
 from server.stack import Ports, Stack
 from store.database import open_database
@@ -56,7 +56,7 @@ def test_gpus_of_this_machine_are_sampled_kept_and_told(
     install(Card())
 
     async def run() -> str:
-        setup = GpuSetup(local=True, claims=claims_of(["0=chat-0"]))
+        setup = GpuSetup(local=True, configured=configured_owners_of(["0=chat-0"]))
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, gpus=setup) as stack:
             async with asyncio.timeout(30):
                 while "tailspan_gpu_power_watts" not in (told := await _scraped(stack)):

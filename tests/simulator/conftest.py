@@ -1,8 +1,6 @@
 """A collector small enough to look through: it parses what comes and answers as told."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -10,6 +8,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from rig.answering import Asked, Reply, answering
 
 
 class TinyCollector:
@@ -44,24 +44,9 @@ def collector() -> Iterator[TinyCollector]:
     """A collector on a free port of this machine."""
     tiny = TinyCollector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(tiny.take(self.path, body))
-            self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def answer(asked: Asked) -> Reply:
+        return Reply(tiny.take(asked.path, asked.body), headers={"Retry-After": "0"})
 
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    tiny.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with answering(answer) as server:
+        tiny.url = server.url
         yield tiny
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

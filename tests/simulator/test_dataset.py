@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.normalise.events import normalise_events
-from collector.normalise.points import normalise_points
+from collector.normalise.engine_points import normalise_points
+from collector.normalise.log_events import normalise_events
 from collector.normalise.spans import normalise_spans
 from simulator import live
 from simulator.dataset import Dataset, run

@@ -5,13 +5,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.parts import QueueParts
+from tailspan_vllm.request.parts import QueueParts
 
 from simulator.engine import Engine
 from simulator.engine_config import EngineConfig
 from simulator.job import Blocked, Job
 from simulator.kv_cache import blocks_for
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 
 SMALL = EngineConfig(
     max_num_batched_tokens=64, max_num_seqs=6, max_model_len=320, num_gpu_blocks=24

@@ -4,7 +4,7 @@ from tailspan_vllm import names
 
 from simulator.engine_config import EngineConfig
 from simulator.replica import Replica
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.transport import NOT_HTTP
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.export.transport import NOT_HTTP
+from tailspan_vllm.request.record import RequestRecord
 
 from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
 

@@ -35,8 +35,8 @@ def test_instants_may_be_numbers() -> None:
         ([HEADER, "0,1,2", "1,2"], "line 3: 2 columns; expected 3"),
         ([HEADER, "0,1,-2"], "line 2: generatedtokens = -2; allowed: 0 or more"),
         ([HEADER, "0,1.5,2"], "line 2: contexttokens = '1.5'; allowed: a whole number"),
-        ([HEADER, "noon,1,2"], "line 2: 'noon' is no instant; allowed: seconds, or a date"),
-        ([HEADER, "inf,1,2"], "line 2: 'inf' is no instant; allowed: a finite"),
+        ([HEADER, "noon,1,2"], "line 2: 'noon' is not a time; allowed: seconds, or a date"),
+        ([HEADER, "inf,1,2"], "line 2: 'inf' is not a time; allowed: a finite"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(lines: list[str], told: str) -> None:

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import Engine
 
 from rig.clickhouse import ClickHouses
+from store.alerting.slo_counts import Counted, SloCount, keep_counts, read_counts
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import forget_older
-from store.slo_counts import Counted, SloCount, keep_counts, read_counts
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample

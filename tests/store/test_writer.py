@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ from store.queries import (
     request_table,
     sample_table,
 )
-from store.sources import BEST
+from store.requests.best_source import BEST
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -57,7 +57,7 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
-        for name, hint in noun.__annotations__.items()
+        for name, hint in get_type_hints(noun).items()
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:

@@ -23,8 +23,8 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from store.named import LONGEST as LONGEST_ID
 from store.queries import Window
+from store.requests.lookup import LONGEST as LONGEST_ID
 from telemetry.requests import Outcome
 from ui.frame.instants import instant_unix_ns, seconds_text
 from ui.frame.pages import BY_KEY, FIRST

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.staleness import STALE_S, silent_s
+from analysis.staleness import STALE_S, silence_s
 from store.queries import Window
 from ui.frame.objectives import Objectives
 from ui.frame.pages import Page
@@ -74,11 +74,11 @@ class Context:
         key = (self.page.key, self.window, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
-    def silent_s(self, newest_unix_ns: int | None) -> float | None:
+    def silence_s(self, newest_unix_ns: int | None) -> float | None:
         """Return for how many seconds a live page has had no data; None if data arrives."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
-        return silent_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
+        return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
 
     def catching_up(self, newest_unix_ns: int | None) -> bool:
         """Return whether data of a while ago is arriving, as at the start of the simulator."""

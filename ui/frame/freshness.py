@@ -13,7 +13,7 @@ DAY_S = 86_400
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
     """Show the age of the data, and as a headline that no more arrives; mark simulated data."""
     band(simulated)
-    silent = context.silent_s(newest_unix_ns)
+    silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
         st.html(headline(silent, newest_unix_ns, context.zone))
     if newest_unix_ns is not None and context.catching_up(newest_unix_ns):

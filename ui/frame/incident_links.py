@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.places import expanded
-from analysis.incident import incident_at, read_questions, split_name
-from store.incidents import IncidentRow, read_incidents
+from analysis.incident import incident_at, read_questions, split_incident_name
+from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window
 from ui.frame.instants import instant_unix_ns
 from ui.frame.view import SECOND_NS, View
@@ -72,7 +72,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
     """Return the SLO, the instant in unix seconds if there is one, and whether it can be read."""
-    name, instant = split_name(incident)
+    name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None
     return name, None if at_ns is None else at_ns // SECOND_NS, whole

@@ -11,7 +11,7 @@ from ui.frame.view import SECOND_NS
 from ui.kit import store_reads, wording
 
 CONNECT: Final = """\
-pip install ./instrumentation   # in the folder of Tailspan
+pip install tailspan-vllm   # from the source folder: pip install ./instrumentation
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
 vllm serve MODEL"""
 

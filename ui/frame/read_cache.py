@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from diagnosis.arrow import REQUEST_COLUMNS
+from diagnosis.inputs.arrow import REQUEST_COLUMNS
+from store.columns.evidence import KeptEvidence
 from store.database import open_database
-from store.evidence import KeptEvidence
 
 KEPT_S: Final = 900
 """At least as long as the slowest page waits before it looks again."""

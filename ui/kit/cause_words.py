@@ -3,8 +3,8 @@
 Pure. Returns HTML in which every foreign word has been escaped.
 """
 
-from diagnosis.causes.claim import Lever
 from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Lever
 from diagnosis.explanation import Cause
 from ui.kit import wording
 

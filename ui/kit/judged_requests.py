@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
-from alerts.counting import count_requests
+from alerts.counting import counts_between
 from alerts.expression import And, Comparison
 from alerts.objectives import Goodput
 from store.queries import Window, request_count
@@ -31,9 +31,7 @@ def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return Counts(0, 0)
-    counts = count_requests(engine, goodput, from_s, to_s, to_s - from_s)
-    bad, good = (sum(getattr(each, name) for each in counts) for name in ("bad", "good"))
-    return Counts(bad, good + bad)
+    return counts_between(engine, goodput, from_s, to_s)
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:

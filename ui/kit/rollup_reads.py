@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.buckets import Sums
 from store.queries import Window, request_table
-from store.rollup_queries import rollups
+from store.rollups.buckets import Sums
+from store.rollups.queries import rollups
 from telemetry.requests import Outcome
 from ui.kit import phases
 from ui.kit.columns import FloatArray, IntArray

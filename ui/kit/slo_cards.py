@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
+from telemetry import durations
 from ui.kit import slo_text, wording
 from ui.kit.slo_status import SloState
 from ui.kit.terms import term
@@ -33,7 +33,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     """
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
-    period = durations.render(objective.period_s)
+    period = objective.period_text
     left = status.budget_left
     if left is None:
         nothing = f"{blind(each)}<p class='note'>Nothing to count yet over {period}.</p>"
@@ -46,7 +46,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     ]
     if each.shown.events:
         good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
-        facts.append(f"{good} good of {wording.counted(each.shown.events, 'request')} in the range")
+        facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in the range")
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
         facts.append(f"counted for {known} so far, time without data counts as good")
@@ -106,9 +106,9 @@ def _lasts(each: SloState) -> str:
         return "spent"
     if status.burns[status.burning_s] is None:
         return f"no requests ({pace})"
-    if status.exhausted_in_s is None:
+    if not status.burns[status.burning_s]:
         return f"not burning ({pace})"
-    if status.exhausted_in_s >= each.objective.period_s:
+    if status.exhausted_in_s is None or status.lasts_the_period:
         return f"lasts beyond the period at this pace ({pace})"
     return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
 

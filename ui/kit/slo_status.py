@@ -15,10 +15,10 @@ from alerts.history import History
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
-from alerts.status import Status, status_at, window_edges
+from alerts.status import Status, status_at, status_edges
 from analysis.blind_objectives import blind_reason
-from store.incidents import IncidentRow, read_incidents
-from store.notifications import read_notifications
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import read_notifications
 from store.queries import Window
 from ui.frame.view import SECOND_NS
 
@@ -181,14 +181,13 @@ def _state(
     tally = read_tally(
         engine,
         objective.indicator,
-        min(shown_s, at_s - objective.period_s),
+        min(shown_s, *status_edges(objective, at_s)),
         at_s,
         count,
         instants={
             shown_s,
-            at_s - objective.period_s,
             at_s - LOOKED_AT_S,
-            *window_edges(objective, at_s),
+            *status_edges(objective, at_s),
             *began,
         },
     )

@@ -22,7 +22,7 @@ _SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
 
 def target(objective: Objective) -> str:
     """Return the whole objective: `99 % of requests: first token ≤ 500 ms, over 30 d`."""
-    over = f"over {wording.span(objective.period_s)}"
+    over = f"over {objective.period_text}"
     each = f", for each {', '.join(objective.by)}" if objective.by else ""
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):
@@ -30,7 +30,10 @@ def target(objective: Objective) -> str:
         return f"{objective.target_written} {what} good{each}, {over}"
     whole = indicator.part.whole if indicator.part else indicator
     which = f" with {where(whole.where)}" if whole.where is not None else ""
-    return f"{objective.target_written} of requests{which}: {criterion(whole.good)}{each}, {over}"
+    requests = f"requests{which}: {criterion(whole.good)}"
+    if slices := whole.slices:
+        requests = f"slices of {slices.length} with {slices.target_written} of {requests}"
+    return f"{objective.target_written} of {requests}{each}, {over}"
 
 
 def criterion(good: Expression) -> str:

@@ -14,14 +14,14 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from store.errors import DatabaseMissing, StoreError
-from store.named import named
 from store.queries import (
     Window,
     label_values,
     request_table,
     simulated,
 )
-from store.rollup_queries import rolled_label_values, rollups
+from store.requests.lookup import named
+from store.rollups.queries import rolled_label_values, rollups
 from ui.frame.view import RequestKey
 from ui.kit import phases
 

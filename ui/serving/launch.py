@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
-from collector.hosts import names_in
+from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
+from collector.listen.host_check import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
 

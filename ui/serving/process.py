@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from streamlit.starlette import App
 from streamlit.web import bootstrap
 
-from collector.hosts import AllowedHosts, HostGate, names_in
+from collector.listen.host_check import AllowedHosts, HostGate, names_in
 from store.database import default_url
 from store.errors import StoreError
 from store.queries import Window

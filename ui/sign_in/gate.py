@@ -14,7 +14,7 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts.durations import render
+from telemetry.durations import render
 from ui.kit import wording
 from ui.sign_in.config import EVERYBODY, SignIn, in_force
 

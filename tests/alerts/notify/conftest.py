@@ -1,11 +1,9 @@
 """Messages, channels, and a receiver that does whatever a test needs."""
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
+from rig.answering import Asked, HttpServer, Reply, answering, speaking
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -70,47 +69,35 @@ def channel() -> Callable[..., Channel]:
 class Receiver:
     """A real server that answers as it is told, and keeps what it got.
 
-    `answers` are (status, headers, body), one a request, the last of them for ever.
+    `answers` are given one a request, the last of them for ever; without any it is 200.
     """
 
-    url: str
-    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
-    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    server: HttpServer
+    answers: list[Reply] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self.server.url
+
+    @property
+    def got(self) -> list[Asked]:
+        """What it was sent."""
+        return self.server.asked
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """Answers 200 unless it is told otherwise."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.got.append((self.path, dict(self.headers), body))
-            status, headers, answer = (
-                came.answers.pop(0)
-                if len(came.answers) > 1
-                else came.answers[0]
-                if came.answers
-                else (200, {}, b"ok")
-            )
-            with contextlib.suppress(OSError):
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(answer)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(answer)
+    def answer(_: Asked) -> Reply:
+        if len(here.answers) > 1:
+            return here.answers.pop(0)
+        return here.answers[0] if here.answers else Reply(body=b"ok")
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    came = Receiver(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield came
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(answer) as server:
+        here = Receiver(server)
+        yield here
 
 
 @pytest.fixture
@@ -120,42 +107,22 @@ def rude() -> Iterator[Callable[[str], str]]:
     `deaf` never answers, `closes` hangs up, `babbles` is no HTTP, `drips` sends a header that
     never ends, a byte at a time.
     """
-    ending = threading.Event()
-    threads: list[threading.Thread] = []
+    with speaking() as serve:
 
-    def answer(connection: socket.socket, manner: str) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            connection.recv(65_536)
-            if manner == "babbles":
-                connection.sendall(b"220 mail.example.org ESMTP\r\n\r\n")
-            elif manner == "deaf":
-                ending.wait(20)
-            elif manner == "drips":
-                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-                while not ending.wait(0.02):
-                    connection.sendall(b"x")
+        def begin(manner: str) -> str:
+            def answer(connection: socket.socket, _: bytes, ending: threading.Event) -> None:
+                if manner == "babbles":
+                    connection.sendall(b"220 mail.example.org ESMTP\r\n\r\n")
+                elif manner == "deaf":
+                    ending.wait(20)
+                elif manner == "drips":
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                    while not ending.wait(0.02):
+                        connection.sendall(b"x")
 
-    def serve(manner: str) -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.settimeout(0.05)
+            return serve(answer)
 
-        def run() -> None:
-            with listening:
-                while not ending.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        connection, _ = listening.accept()
-                        threads.append(threading.Thread(target=answer, args=(connection, manner)))
-                        threads[-1].start()
-
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-    yield serve
-    ending.set()
-    for thread in threads:
-        thread.join(20)
+        yield begin
 
 
 @pytest.fixture

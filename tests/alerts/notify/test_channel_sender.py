@@ -13,8 +13,8 @@ from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.posting import Answer
 from alerts.notify.retrying import GIVE_UP_S
+from store.alerting.notifications import Notification, keep_notifications, read_notifications
 from store.database import open_database
-from store.notifications import Notification, keep_notifications, read_notifications
 
 NOW_S = 1_790_000_030
 OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")

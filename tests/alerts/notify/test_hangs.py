@@ -17,8 +17,7 @@ from alerts.notify.message import Message, Transition, dumps, loads
 from alerts.notify.notifier import Notifier
 from alerts.notify.words import text, title
 from alerts.secrets import Secret
-from store.database import open_database
-from store.notifications import (
+from store.alerting.notifications import (
     Delivery,
     Notification,
     due_notifications,
@@ -26,6 +25,7 @@ from store.notifications import (
     keep_notifications,
     read_hangs,
 )
+from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import HUNG_S, EngineSample
 

@@ -13,14 +13,14 @@ from alerts.notify.message import Message, loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
 from alerts.secrets import Secret
-from store.database import open_database
-from store.notifications import (
+from store.alerting.notifications import (
     Delivery,
     Notification,
     keep_notifications,
     read_notifications,
     remove_notifications,
 )
+from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 

@@ -10,6 +10,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.posting import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
 from alerts.secrets import Secret
+from rig.answering import Reply
 
 POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]
@@ -20,10 +21,10 @@ def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
     answer = Sender(channel(url=f"{receiver.url}/base/"))(Post(POST.body, "/api", POST.headers))
     assert answer == Answer(200, "ok")
     assert answer.verdict is Verdict.DELIVERED
-    ((path, headers, body),) = receiver.got
-    assert (path, body) == ("/base/api", POST.body)
-    assert headers["Content-Type"] == "application/json"
-    assert headers["Idempotency-Key"] == "k"
+    (got,) = receiver.got
+    assert (got.path, got.body) == ("/base/api", POST.body)
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["idempotency-key"] == "k"
 
 
 @pytest.mark.parametrize(
@@ -44,23 +45,23 @@ def test_an_answer_is_judged_by_its_status(
     receiver: Any, channel: Make, status: int, verdict: Verdict
 ) -> None:
     """What may pass is tried again; a refusal is not."""
-    receiver.answers = [(status, {}, b"")]
+    receiver.answers = [Reply(status)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert (answer.status, answer.verdict) == (status, verdict)
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
     """The message and its keys are for the address that was configured."""
-    receiver.answers = [(307, {"Location": f"{receiver.url}/elsewhere"}, b"")]
+    receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
     assert "redirect" in answer.said
-    assert [path for path, _, _ in receiver.got] == ["/"]
+    assert [each.path for each in receiver.got] == ["/"]
 
 
 def test_of_a_huge_answer_a_little_is_read(receiver: Any, channel: Make) -> None:
     """And less is shown, without what moves a cursor."""
-    receiver.answers = [(200, {}, b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
+    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
     assert answer.said.startswith("[2Jhello xxx")
@@ -117,9 +118,9 @@ def test_no_secret_is_repeated_or_logged(
         authorization=Secret("Bearer the-bearer"),
     )
     echo = f"{receiver.url}{path}?sig=abcdef {path} sig=abcdef T0K3N%2Fx the-key the-bearer"
-    receiver.answers = [(400, {}, echo.encode())]
+    receiver.answers = [Reply(400, echo.encode())]
     answer = Sender(held)(POST)
-    assert receiver.got[0][1]["Authorization"] == "Bearer the-bearer"
+    assert receiver.got[0].headers["authorization"] == "Bearer the-bearer"
     for secret in ("T0K3N", "B000000000", "abcdef", "the-key", "the-bearer"):
         assert secret not in str(answer)
         assert secret not in caplog.text
@@ -148,7 +149,7 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, waits_s: float | N
 
 def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> None:
     """Beside the status."""
-    receiver.answers = [(429, {"Retry-After": "11"}, b"slow down")]
+    receiver.answers = [Reply(429, b"slow down", {"Retry-After": "11"})]
     assert Sender(channel(url=receiver.url))(POST) == Answer(429, "slow down", 11.0)
 
 
@@ -159,7 +160,7 @@ def test_a_proxy_of_the_environment_is_used(
     monkeypatch.setenv("http_proxy", receiver.url)
     send = Sender(channel(url="http://hooks.example.org/x"))
     assert send(POST).status == 200
-    assert receiver.got[0][0] == "http://hooks.example.org/x"
+    assert receiver.got[0].path == "http://hooks.example.org/x"
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert Sender(channel(url=f"{receiver.url}/straight"))(POST).status == 200
-    assert receiver.got[1][0] == "/straight"
+    assert receiver.got[1].path == "/straight"

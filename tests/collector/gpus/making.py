@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from collector.gpus.reading import Told
+from collector.gpus.reader import GpuReading
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.gpus.driver import H100
 
 
-def told(gpu: str = "GPU-1", **about: Any) -> Told:
+def told(gpu: str = "GPU-1", **about: Any) -> GpuReading:
     """One of this machine's, by NVML."""
     plain: dict[str, Any] = {
         "at_unix_ns": NOW_UNIX_NS,
@@ -17,9 +17,9 @@ def told(gpu: str = "GPU-1", **about: Any) -> Told:
         "values": {"power_w": 300.0},
         "processes": frozenset(),
     }
-    return Told(gpu=gpu, **{**plain, **about})
+    return GpuReading(gpu=gpu, **{**plain, **about})
 
 
-def of_dcgm(gpu: str = "GPU-1", **labels: str) -> Told:
+def of_dcgm(gpu: str = "GPU-1", **labels: str) -> GpuReading:
     """One of a dcgm-exporter's."""
     return told(gpu, source=GpuSource.DCGM, index=0, processes=None, labels=labels)

@@ -8,7 +8,7 @@ import pytest
 
 from collector.gpus import amd_smi
 from collector.gpus.amd_smi import REOPEN_S, AmdSmiReader
-from collector.gpus.reading import ReaderError, Told, Why
+from collector.gpus.reader import GpuReading, ReaderError, Why
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.amd import CODES, AmdSmi
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
@@ -30,7 +30,7 @@ def amd(clock: Clock) -> Iterator[AmdSmiReader]:
     reader.close()
 
 
-def only(reader: AmdSmiReader) -> Told:
+def only(reader: AmdSmiReader) -> GpuReading:
     """The one GPU."""
     reading = reader.read()
     assert reading.failures == ()

@@ -10,16 +10,16 @@ import pytest
 
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reading import Reader, ReaderError, Reading, Told, Why
-from collector.scrape.access import Access
+from collector.gpus.reader import GpuReading, Reader, ReaderError, Reading, Why
+from collector.scrape.credentials import Access
 from collector.scrape.exposition import samples_of
+from collector.scrape.failure_reasons import DiscoveryError
 from collector.scrape.fetch import Clients
-from collector.scrape.reasons import DiscoveryError
 from collector.scrape.targets import Discovery, Target, place
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.scrape.conftest import Stranger, saying
-from tests.collector.scrape.test_access import TOKEN, Issue, guarded
+from tests.collector.scrape.test_credentials import TOKEN, Issue, guarded
 
 # What dcgm-exporter 4 writes of an A100 in Kubernetes, in its form.
 ABOUT = (
@@ -58,7 +58,7 @@ def exposition(told: dict[str, str], about: str = ABOUT) -> bytes:
     ).encode()
 
 
-def gpus(body: bytes) -> tuple[Told, ...]:
+def gpus(body: bytes) -> tuple[GpuReading, ...]:
     """The GPUs of an answer."""
     return gpus_of(samples_of(body, NAMES), NOW_UNIX_NS)
 

@@ -9,7 +9,7 @@ import pytest
 
 from collector.gpus.nvml import REOPEN_S, NvmlReader
 from collector.gpus.nvml_errors import CODES
-from collector.gpus.reading import GONE, MEASURED, ReaderError, Reading, Told, Why
+from collector.gpus.reader import GONE, MEASURED, GpuReading, ReaderError, Reading, Why
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
 from tests.collector.gpus.driver import DRAM, GIB, H100, SM, Card, Driver, Slice
@@ -38,7 +38,7 @@ def second(reader: NvmlReader, clock: Clock) -> Reading:
     return reader.read()
 
 
-def only(reading: Reading) -> Told:
+def only(reading: Reading) -> GpuReading:
     """The one GPU of a reading without failures."""
     assert reading.failures == ()
     [gpu] = reading.gpus
@@ -153,7 +153,7 @@ def test_an_older_gpu_tells_all_but_rates(
     gpu = only(second(reader, clock))
     assert set(gpu.absent) == RATES
     assert {str(each) for each in gpu.absent.values()} == {
-        "not_supported (older than Hopper; a dcgm-exporter may tell)"
+        "not_supported (older than Hopper; a dcgm-exporter may report it)"
     }
     assert "nvmlDeviceGetUtilizationRates" not in driver.calls
 
@@ -404,7 +404,7 @@ def test_without_the_package_the_way_out_is_told(
         return really(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ReaderError, match=r"no_package \(pip install nvidia-ml-py\)"):
+    with pytest.raises(ReaderError, match=r"no_package \(pip install .*\[gpu\]"):
         reader.read()
 
 

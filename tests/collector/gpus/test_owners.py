@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from collector.gpus.claims import claims_of
+from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import MOST_KNOWN, SILENT_NS, Owners
-from collector.gpus.reading import Told
+from collector.gpus.reader import GpuReading
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Source
@@ -42,7 +42,7 @@ def owners(proc: FakeProc, present: Present) -> Owners:
     proc.add(61, 60)
     proc.add(80, 50)
     proc.add(81, 80)
-    return Owners(HERE, proc.processes(), claims_of([]), present)
+    return Owners(HERE, proc.processes(), configured_owners_of([]), present)
 
 
 def engine(replica: str, process: int, **about: Any) -> EngineSample:
@@ -56,15 +56,15 @@ def engine(replica: str, process: int, **about: Any) -> EngineSample:
     return EngineSample(replica=replica, process=process, **{**plain, **about})
 
 
-def own(owners: Owners, *gpus: Told) -> dict[str, tuple[str, int | None]]:
+def own(owners: Owners, *gpus: GpuReading) -> dict[str, tuple[str, int | None]]:
     """Replica and foreign processes, by GPU."""
-    return {each.gpu: (each.replica, each.foreign_processes) for each in owners.own(gpus)}
+    return {each.gpu: (each.replica, each.foreign_processes) for each in owners.assign(gpus)}
 
 
 def test_a_gpu_is_the_replicas_whose_workers_compute_on_it(owners: Owners) -> None:
     """By their ancestors; what a driver told is in the sample."""
     owners.on_stored([], [engine("gpu-host:8000", 60), engine("gpu-host:8001", 80)])
-    first, last = owners.own(
+    first, last = owners.assign(
         [told("GPU-1", processes=frozenset({61})), told("GPU-2", processes=frozenset({81}))]
     )
     assert isinstance(first, GpuSample)
@@ -100,7 +100,7 @@ def test_a_gpu_of_nobody_is_told_under_its_machine(owners: Owners) -> None:
 
 def test_what_the_user_says_wins(proc: FakeProc, present: Present, owners: Owners) -> None:
     """Over processes; whose of a replica that named none are foreign nobody can say."""
-    said = Owners(HERE, proc.processes(), claims_of(["GPU-1=mine"]), present)
+    said = Owners(HERE, proc.processes(), configured_owners_of(["GPU-1=mine"]), present)
     said.on_stored([], [engine("gpu-host:8000", 60)])
     gpu = told("GPU-1", processes=frozenset({61}))
     assert own(said, gpu) == {"GPU-1": ("mine", None)}
@@ -110,8 +110,8 @@ def test_what_the_user_says_wins(proc: FakeProc, present: Present, owners: Owner
 
 def test_claims_of_gpus_that_nobody_told_of_are_known(proc: FakeProc, present: Present) -> None:
     """Most likely they are misspelt."""
-    said = Owners(HERE, proc.processes(), claims_of(["GPU-1=a", "7=b", "*=c"]), present)
-    said.own([told("GPU-1", index=0)])
+    said = Owners(HERE, proc.processes(), configured_owners_of(["GPU-1=a", "7=b", "*=c"]), present)
+    said.assign([told("GPU-1", index=0)])
     assert said.unseen == ["7"]
 
 
@@ -198,7 +198,7 @@ def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: Present
     """And make way for true ones once they are silent."""
     owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MOST_KNOWN)])
     owners.on_stored([], [engine("chat-0", 60)])
-    assert len(owners._heard) == MOST_KNOWN
+    assert len(owners._engines) == MOST_KNOWN
     present.unix_ns += SILENT_NS
     owners.on_stored([], [engine("chat-0", 60)])
     assert own(owners, told(processes=frozenset({61}))) == {"GPU-1": ("chat-0", 0)}
@@ -206,7 +206,7 @@ def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: Present
 
 def alone(proc: FakeProc) -> Owners:
     """As an agent has it: nobody tells it of engines."""
-    return Owners(HERE, proc.processes(), claims_of([]), hears=False)
+    return Owners(HERE, proc.processes(), configured_owners_of([]), receives_engines=False)
 
 
 def test_an_agent_names_a_gpu_by_where_its_server_listens(owners: Owners, proc: FakeProc) -> None:

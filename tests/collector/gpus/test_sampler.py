@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collector.gpus.claims import claims_of
+from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import Owners
-from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Why
 from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
@@ -59,7 +59,9 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
     """Of these readers."""
 
     def make(*readers: GpuReader, **about: object) -> GpuSampler:
-        owners = Owners("gpu-host", proc.processes(), claims_of(["*=chat-0", "GPU-typo=x"]))
+        owners = Owners(
+            "gpu-host", proc.processes(), configured_owners_of(["*=chat-0", "GPU-typo=x"])
+        )
         return GpuSampler(readers, owners, kept, clock_unix_ns=lambda: NOW_UNIX_NS, **about)  # type: ignore[arg-type]
 
     return make
@@ -205,4 +207,4 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
     asyncio.run(run())
     assert {round(each) for each in pauses} & {1}
     assert any(each > LOOK_AGAIN_S - 5 for each in pauses)
-    assert "--gpu-replica GPU-typo: there is no such GPU here so far" in caplog.text
+    assert "--gpu-replica GPU-typo: no such GPU has been found here" in caplog.text

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.scrape import exposition
-from collector.scrape.reasons import Reason, ScrapeError
-from collector.scrape.series import ENGINES
+from collector.scrape.engine_series import ENGINES
+from collector.scrape.failure_reasons import Reason, ScrapeError
 from telemetry.engines import EngineSample
 
 SAMPLES = Path(__file__).parents[1] / "samples"

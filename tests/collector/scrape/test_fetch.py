@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from collector.scrape.failure_reasons import Reason, ScrapeError
 from collector.scrape.fetch import MOST_BYTES, fetch, http_client
-from collector.scrape.reasons import Reason, ScrapeError
 from tests.collector.scrape.conftest import Manner, Stranger, saying
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from collector.scrape import exposition
-from collector.scrape.reasons import DiscoveryError, Reason
+from collector.scrape.engine_series import NAMES
+from collector.scrape.failure_reasons import DiscoveryError, Reason
 from collector.scrape.scraper import OURS_NS, Scraper
-from collector.scrape.series import NAMES
 from collector.scrape.targets import Target
 from collector.testing import MemorySink
 from telemetry.engines import EngineSample

@@ -14,7 +14,7 @@ import dns.rrset
 import pytest
 import yaml
 
-from collector.scrape.reasons import DiscoveryError
+from collector.scrape.failure_reasons import DiscoveryError
 from collector.scrape.targets import Discovery, File, Name, Target, place
 
 
@@ -143,14 +143,14 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path, kind: str) -> None:
         ("{", "targets.json"),
         ("{}", "list of groups"),
         ('[{"labels": {}}]', r"\[0\]: must have `targets`"),
-        ('[{"targets": [1]}]', "1 is no HOST:PORT"),
-        ('[{"targets": ["http://x:1"]}]', "no HOST:PORT"),
+        ('[{"targets": [1]}]', "1 is not HOST:PORT"),
+        ('[{"targets": ["http://x:1"]}]', "not HOST:PORT"),
         ('[{"targets": ["me:pw@x:1"]}]', "credentials"),
         ('[{"targets": ["x:1"], "labels": []}]', None),
         ('[{"targets": ["x:1"], "labels": "y"}]', "labels"),
-        ('[{"targets": ["x:1"], "labels": {"replica": 3}}]', "3 is no text"),
+        ('[{"targets": ["x:1"], "labels": {"replica": 3}}]', "3 is not a text"),
         ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "one name for several"),
-        ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "no address"),
+        ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "is not an address"),
         ("[" * 100_000, "targets.json"),
     ],
 )

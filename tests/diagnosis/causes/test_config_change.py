@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric, Span
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     S,

@@ -1,9 +1,9 @@
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
@@ -39,7 +39,7 @@ def test_three_times_the_requests_make_each_token_slower() -> None:
     assert first.share > 0.9
     assert evidence(first, "requests running") == (20, 60)
     assert evidence(first, "KV cache in use") == pytest.approx((0.2, 0.6))
-    assert flags(first)["--max-num-seqs"] == "a cap on the batch (256 → 128)"
+    assert flags(first)["--max-num-seqs"] == "cap the batch (256 → 128)"
 
 
 def test_prefills_that_stretch_the_steps_are_no_batch_growth() -> None:

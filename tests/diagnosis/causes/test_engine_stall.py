@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.arrow import samples_of
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     S,

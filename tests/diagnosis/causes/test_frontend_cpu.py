@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.arrow import samples_of
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.arrow import servers_of
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -1,8 +1,8 @@
 import pytest
 
-from diagnosis.arrow import servers_of
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
@@ -40,7 +40,7 @@ def test_more_requests_than_there_are_places_for_are_a_load() -> None:
     assert now == pytest.approx(2 * (before or 0), rel=0.1)
     assert evidence(load, "requests waiting") == (0, 40)
     assert evidence(load, "requests running") == (90, 256)
-    assert flags(load)["--max-num-seqs"] == "more places in the batch (256 → 512)"
+    assert flags(load)["--max-num-seqs"] == "allow more sequences in the batch (256 → 512)"
 
 
 def test_places_that_longer_answers_keep_are_no_load() -> None:

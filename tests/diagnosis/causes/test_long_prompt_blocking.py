@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.requests import Requests
+from diagnosis.inputs.requests import Requests
 from tests.diagnosis.making import (
     ALPHA_S,
     asked,
@@ -38,16 +38,16 @@ def a_few_huge(requests: Requests | None = None) -> Requests:
 
 
 def test_a_few_huge_prompts_block_the_short_ones() -> None:
-    """The median prompt is as it was, the longest of a hundred is not."""
+    """The median prompt is as it was, the 99th percentile is not."""
     first = asked(blocked(a_few_huge())).causes[0]
     assert first.id == "long_prompt_blocking"
     assert first.share > 0.6
-    longest_before, longest_now = evidence(first, "prompt tokens, longest of a hundred")
+    longest_before, longest_now = evidence(first, "prompt tokens, 99th percentile")
     assert longest_now == 30_000
     assert (longest_before or 0) < 10_000
     middle_before, middle_now = evidence(first, "prompt tokens, median")
     assert middle_now == pytest.approx(middle_before, rel=0.1)
-    assert evidence(first, "prompt tokens of others in one step") == (900, 8_192)
+    assert evidence(first, "most prompt tokens of others in one step") == (900, 8_192)
     assert "--long-prefill-token-threshold 2048" in flags(first)
 
 

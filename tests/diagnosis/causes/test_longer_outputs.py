@@ -10,7 +10,7 @@ def test_answers_of_four_times_the_tokens_take_as_much_longer() -> None:
     first = asked(working(quiet(), outputs=4.0), Metric.E2E).causes[0]
     assert first.id == "longer_outputs"
     assert first.share > 0.9
-    for which in ("median", "longest of a hundred"):
+    for which in ("median", "99th percentile"):
         before, now = evidence(first, f"output tokens, {which}")
         assert now == pytest.approx(4 * (before or 0), rel=0.15)
     assert any("max_tokens" in lever.action for lever in first.levers)

@@ -1,7 +1,7 @@
 import pytest
 
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
 from tests.diagnosis.making import asked, evidence, later, quiet, shares, slower_where, working
 
 
@@ -15,10 +15,10 @@ def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
     first = asked(four_times()).causes[0]
     assert first.id == "longer_prompts"
     assert first.share > 0.9
-    for which in ("median", "longest of a hundred"):
+    for which in ("median", "99th percentile"):
         before, now = evidence(first, f"prompt tokens, {which}")
         assert now == pytest.approx(4 * (before or 0), rel=0.15)
-    assert any("servers of their own" in lever.action for lever in first.levers)
+    assert any("their own objective and servers" in lever.action for lever in first.levers)
 
 
 def test_what_longer_prompts_cost_each_other_is_theirs_too() -> None:

@@ -1,5 +1,5 @@
-from diagnosis.arrow import servers_of
-from diagnosis.servers import Servers
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
@@ -29,7 +29,7 @@ def test_more_adapters_than_places_are_swapped() -> None:
     first = asked(asking_for_adapters(30), servers=loading(3.0)).causes[0]
     assert first.id == "lora_swap"
     assert first.share > 0.9
-    assert evidence(first, "adapters waited for") == (0, 3)
+    assert evidence(first, "adapters that requests wait for") == (0, 3)
     assert evidence(first, "requests deferred") == (0, 6)
     assert flags(first)["--max-loras"].endswith("(4 → 8)")
     assert "--max-cpu-loras" in flags(first)

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from diagnosis.arrow import samples_of
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
@@ -28,7 +28,7 @@ def test_another_process_on_the_gpu_slows_its_replica() -> None:
     assert first.id == "noisy_neighbour"
     assert first.share > 0.9
     assert first.where == {"replica": "r1"}
-    assert evidence(first, "processes of others") == (0, 2)
+    assert evidence(first, "other processes on the GPU") == (0, 2)
     assert evidence(first, "SM clock") == pytest.approx((1.98e9, 1.98e9))
     assert any("MIG" in lever.action for lever in first.levers)
 
@@ -44,7 +44,7 @@ def test_processors_that_others_use_are_a_neighbours() -> None:
     slower = slower_where(REPLICAS, 2.0)
     first = asked(slower, Metric.TPOT, host(host_cpu_busy_s_total=6.0)).causes[0]
     assert first.id == "noisy_neighbour"
-    assert evidence(first, "CPUs of the host") == pytest.approx((0.5, 4.5))
+    assert evidence(first, "CPUs used by other processes") == pytest.approx((0.5, 4.5))
     stolen = asked(slower, Metric.TPOT, host(host_cpu_steal_s_total=0.8)).causes[0]
     assert stolen.id == "noisy_neighbour"
     assert evidence(stolen, "CPUs stolen") == pytest.approx((0.0, 0.8))

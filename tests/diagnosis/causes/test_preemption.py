@@ -1,6 +1,6 @@
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
     REPLICAS,

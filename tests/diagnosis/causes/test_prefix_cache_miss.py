@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
 from tests.diagnosis.making import (
     ALPHA_S,
     REPLICAS,

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from diagnosis.arrow import samples_of
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.servers import Servers
 from tests.diagnosis.making import asked, evidence, shares, slower_where, told_each_second
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
 from tests.diagnosis.making import (
     REPLICAS,
     S,
@@ -55,7 +57,7 @@ def test_others_may_wait_in_the_front_end() -> None:
     """The engine has nothing to wait for: the API server takes one after the other."""
     requests = quiet()
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
-    requests.numbers["frontend_s"][:] = a_token_s
+    requests = replace(requests, numbers={**requests.numbers, "frontend_s": a_token_s})
     late = later(busier(requests, 5, tenant="acme"), frontend_s=lambda old: 2.0 * old + 1.0)
     found = shares(asked(late))
     assert "load_exceeds_capacity" not in found

@@ -4,11 +4,11 @@ import ast
 from pathlib import Path
 
 import pytest
-from tailspan_vllm.fingerprint import _ARGUMENTS
+from tailspan_vllm.engine_state.config_fingerprint import _ARGUMENTS
 from tailspan_vllm.plugin import TESTED
 
-from collector.normalise.native import VLLM
-from collector.scrape.series import NAMES
+from collector.normalise.engine_spans import VLLM
+from collector.scrape.engine_series import NAMES
 from rig.contract.needs import Attributes, Method
 from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
 
@@ -69,7 +69,7 @@ ATTRIBUTES = [
     hook
     for hook in HOOKS
     if isinstance(hook.need, Attributes)
-    and hook.read_by != "fingerprint.py"
+    and hook.read_by != "engine_state/config_fingerprint.py"
     and not (hook.otherwise or "").startswith("as for ")
 ]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rig.faults.traffic import Traffic
@@ -10,6 +10,7 @@ from rig.faults.traffic import Traffic
 USUAL = Traffic(rate_per_s=20.0)
 
 
+@settings(max_examples=20)
 @given(seed=st.text(max_size=8), rate_per_s=st.floats(0.5, 50.0))
 def test_the_same_seed_sends_the_same(seed: str, rate_per_s: float) -> None:
     """Every draw is the seed's, and arrivals come in order, within the stretch."""

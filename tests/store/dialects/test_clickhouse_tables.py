@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from rig.clickhouse import ClickHouses
+from store.alerting.slo_counts import COUNTS
 from store.dialects.clickhouse_tables import local, order, statements
+from store.migrations.all_tables import METADATA
 from store.schema import REQUESTS, SAMPLES
-from store.slo_counts import COUNTS
-from store.tables import METADATA
 
 
 def test_a_table_is_sorted_by_the_instant_of_its_questions_then_by_its_key() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.named import LONGEST
 from store.queries import Window
+from store.requests.lookup import LONGEST
 from ui.frame import address
 from ui.frame.pages import BY_KEY
 from ui.frame.view import (

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
 from ui.frame.pages import FIRST, PAGES

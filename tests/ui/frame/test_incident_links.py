@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 from alerts import groups
 from alerts.explorer_links import incident_link
 from cli.main import tailspan
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
 from tests.chat_objective import chat_openslo
 from tests.ui.opening import Open, markup
 from ui.frame import address

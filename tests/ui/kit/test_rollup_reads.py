@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import forget_older
-from store.settling import settle
+from store.rollups.building import settle
 from telemetry.requests import LATENCIES
 from ui.kit import percentiles, phases, rollup_reads, store_reads
 from ui.kit.columns import floats, instants

@@ -8,8 +8,8 @@ from typing import Final
 
 import plotly.graph_objects as go
 
+from cost.bill_lines import Line
 from cost.groups import Group
-from cost.lines import Line
 from cost.managed import BreakEven, Comparison
 from store.queries import Window
 from ui.kit import charts, colours, wording
@@ -197,7 +197,7 @@ def break_even(
     per_request = sum(each.usd for each in compared) / sum(
         each.tokens.requests for each in compared
     )
-    most = 1.25 * max(even.rps, now_rps, even.kept.rps or 0.0)
+    most = 1.25 * max(even.rps, now_rps, even.sustainable.rps or 0.0)
     figure = go.Figure()
     for name, ys, colour, dash in (
         ("your engines", [usd_per_hour, usd_per_hour], "#2a60b5", "solid"),
@@ -214,8 +214,8 @@ def break_even(
             )
         )
     marks = [("now", now_rps, "dot"), ("break-even", even.rps, "solid")]
-    if even.kept.rps is not None:
-        marks.append(("objectives kept", even.kept.rps, "dash"))
+    if even.sustainable.rps is not None:
+        marks.append(("objectives kept", even.sustainable.rps, "dash"))
     for place, (name, rps, dash) in enumerate(sorted(marks, key=lambda each: each[1])):
         figure.add_vline(
             x=rps,

@@ -7,11 +7,11 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
-from cost.capacity import Judged, Kept, kept_rate
+from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.managed import Comparison, NoManagedPrice, Tokens, compare
 from cost.prices import PriceList
+from store.alerting.slo_counts import read_counts
 from store.queries import Window
-from store.slo_counts import read_counts
 
 KEPT_S = 300
 """Stretches in which a rate is held against the objectives."""
@@ -35,7 +35,7 @@ def compared(
     return found, missing
 
 
-def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> Kept:
+def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> SustainableRate:
     """The highest rate at which the objectives were all kept, as far as `tailspan up` counted."""
     start_s, end_s = window.from_unix_ns // 10**9, window.to_unix_ns // 10**9
     first = start_s // KEPT_S
@@ -49,5 +49,5 @@ def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> Kep
             at = min(max((each.until_unix_s - 1) // KEPT_S - first, 0), number - 1)
             good[at] += each.good
             every[at] += each.good + each.bad
-        judged.append(Judged(float(objective.target), good, every))
-    return kept_rate(judged, KEPT_S)
+        judged.append(ObjectiveCounts(float(objective.target), good, every))
+    return sustainable_rate(judged, KEPT_S)

@@ -8,8 +8,8 @@ from typing import Final
 
 import streamlit as st
 
+from cost.bill_lines import Line
 from cost.errors import PriceError
-from cost.lines import Line
 from cost.pricefile import prices_in_force
 from store.queries import newest_unix_ns
 from ui.frame import navigation, no_data

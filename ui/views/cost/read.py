@@ -16,12 +16,12 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from cost.bill import Bill, bill
-from cost.energy import Energy, energy, together
+from cost.bill_lines import Line, sum_lines
+from cost.energy import Energy, energy, total_energy
 from cost.groups import Group
-from cost.lines import Line, added
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
-from store.accounts import accounts
+from store.billing.accounts import accounts
 from store.queries import Window
 from telemetry.accounts import Accounts, Cells
 from ui.frame.view import PAYERS, SECOND_NS
@@ -131,7 +131,7 @@ def read_spending(
         break_even=break_even(whole.usd_per_hour, held, kept(engine, billed, objectives))
         if all_in_view
         else None,
-        energy=together(energy(read_, prices, whole.seen).values()),
+        energy=total_energy(energy(read_, prices, whole.uptime).values()),
         simulated=read_.simulated,
         apportioned=read_.apportioned,
         engines_from_unix_ns=read_.engines_from_unix_ns,
@@ -166,7 +166,7 @@ def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
         Step(
             max(start * SECOND_NS, whole.from_unix_ns),
             min((start + step_s) * SECOND_NS, whole.to_unix_ns),
-            added(lines[start]) if start in lines else None,
+            sum_lines(lines[start]) if start in lines else None,
             merged(groups.get(start, []), whole.by, DIMENSIONS),
         )
         for start in sorted({*lines, *groups})

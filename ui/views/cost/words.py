@@ -10,9 +10,9 @@ from datetime import tzinfo
 from typing import Final
 
 from cost.bill import Bill, Unpriced
+from cost.bill_lines import Line
 from cost.energy import Energy
 from cost.groups import Group
-from cost.lines import Line
 from cost.managed import Comparison
 from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
@@ -213,18 +213,18 @@ def against(found: Spending, total: Line) -> str:
         f" <b>{wording.number(even.rps)} requests/s</b> of this mix; now there are"
         f" {wording.number(now)}."
     )
-    if not even.kept.known:
-        counted = f"only {even.kept.requests:,}" if even.kept.requests else "no"
+    if not even.sustainable.known:
+        counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
             f"{said} Whether the objectives hold at that rate is not known: {counted} requests of"
             " this range were counted against an objective."
         )
-    if even.kept.rps is None:
+    if even.sustainable.rps is None:
         return (
-            f"{said} By the {even.kept.requests:,} requests counted, no rate in this range is"
-            " certain to keep the objectives: these engines have not been seen to reach it."
+            f"{said} By the {even.sustainable.requests:,} requests counted, no rate in this range"
+            " is certain to keep the objectives: these engines have not been seen to reach it."
         )
-    kept = wording.number(even.kept.rps)
+    kept = wording.number(even.sustainable.rps)
     if even.reachable:
         return f"{said} The objectives were kept at up to {kept}/s: within reach."
     return (
@@ -235,7 +235,7 @@ def against(found: Spending, total: Line) -> str:
 
 def now_rps(found: Spending) -> float:
     """Requests a second, on average over the time in which an engine was up."""
-    up_s = found.bill.seen.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
+    up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
@@ -304,11 +304,11 @@ def drawn(found: Energy) -> str:
 def notes(found: Spending, zone: tzinfo) -> list[str]:
     """What the figures leave out."""
     said = []
-    if found.bill.seen.gaps_s >= 1:
-        gaps = wording.span(found.bill.seen.gaps_s)
+    if found.bill.uptime.gaps_s >= 1:
+        gaps = wording.span(found.bill.uptime.gaps_s)
         said.append(f"Not billed: {gaps} in which an engine sent no sample for over a minute.")
-    if found.bill.seen.contradicted_s > GAP_S:
-        beyond = wording.span(found.bill.seen.contradicted_s)
+    if found.bill.uptime.contradicted_s > GAP_S:
+        beyond = wording.span(found.bill.uptime.contradicted_s)
         said.append(
             f"Engines report {beyond} more of busy time than passed, which is not in the bill: two"
             " servers probably share a name (<code>tailspan doctor</code>)."

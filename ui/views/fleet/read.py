@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from diagnosis.arrow import requests_of, samples_of
+from diagnosis.inputs.arrow import requests_of, samples_of
 from roofline.peakfile import peaks_in_force
+from store.columns.downsampled import Thinned, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
-from store.starts import in_force, starts_between
-from store.thinned import Thinned, engine_samples, gpu_samples, requests
+from store.replicas.engine_starts import in_force, starts_between
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
 from ui.kit.columns import FloatArray, IntArray, instants

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.dimensions import hardest_hit
-from diagnosis.explain import GROWN
-from diagnosis.explanation import HardHit
-from diagnosis.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.explain import MIN_GROWTH_RATIO
+from diagnosis.explanation import RiskRatio
+from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.latency.risk_ratios import risk_ratios
 from telemetry.quantiles import quantile, rank_interval
 from ui.kit import wording
 from ui.kit.time_bins import Bins
@@ -57,7 +57,7 @@ class Traffic:
 class Imbalance:
     """Which replicas' requests are slow more often than those of the others."""
 
-    hits: Sequence[HardHit]
+    hits: Sequence[RiskRatio]
     requests: int
     slow: int
     least_share: float
@@ -149,7 +149,7 @@ def fleet(
 def _problems(
     whole: Mapping[str, float | None],
     told: Facts,
-    hit: HardHit | None,
+    hit: RiskRatio | None,
     waited_lately: float | None,
 ) -> Sequence[Problem]:
     found = []
@@ -244,7 +244,7 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
     requests = Requests(
         np.zeros(values.size, dtype=np.int64), {}, {"replica": Labels(codes, labels.values)}
     )
-    hits, _ = hardest_hit(requests, slow)
+    hits, _ = risk_ratios(requests, slow)
     return Imbalance(
         [
             hit
@@ -265,7 +265,7 @@ def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     if own is None or others is None:
         return False
     p99_s = [quantile(ttft_s[chosen], 0.99) or 0.0 for chosen in (its_own, ~its_own)]
-    return own[0] > others[1] and p99_s[0] > GROWN * p99_s[1]
+    return own[0] > others[1] and p99_s[0] > MIN_GROWTH_RATIO * p99_s[1]
 
 
 def _known(value: float) -> float | None:

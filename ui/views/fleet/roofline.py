@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from diagnosis.arrow import samples_of
-from diagnosis.servers import Samples
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
+from roofline.errors import UnknownShapeError
 from roofline.peakfile import ENVIRONMENT_KEY
 from roofline.peaks import device_named
-from roofline.reading import read_shape
 from roofline.shape import ModelShape
-from roofline.unknown import UnknownShapeError
+from roofline.shape_from_config import read_shape
 from roofline.verdict import Verdict
 from roofline.windows import Window, windows_of
 from roofline.wording import findings, sentence

@@ -6,12 +6,12 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.explaining import joined, windows_of
+from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
 from analysis.thresholds import thresholds
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
+from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
 from ui.frame.read_cache import kept_evidence, shared
 from ui.kit.slo_status import SloState
@@ -38,9 +38,9 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
-    """Answer from the columns that are kept; the same answer as `analysis.explaining`'s."""
+    """Answer from the columns that are kept; the same answer as `analysis.explain`'s."""
     kept = kept_evidence(engine)
-    found = joined([kept.read(each, {}) for each in windows_of(question)])
+    found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
     return explain(
         requests_of(found.requests),
         servers_of(found.engines, found.gpus, found.starts),

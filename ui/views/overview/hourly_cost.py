@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from cost.bill import bill
 from cost.prices import PriceList
-from store.accounts import accounts
+from store.billing.accounts import accounts
 from store.queries import Window
 from ui.frame.view import SECOND_NS
 from ui.views.cost.read import of_replica

@@ -6,7 +6,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.hung import Hung, progress
+from store.replicas.hung_replicas import Hung, progress
 from ui.kit import wording
 
 MOST: Final = 5

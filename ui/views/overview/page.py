@@ -108,7 +108,7 @@ def _prices() -> PriceList:
 
 def show(context: Context, found: Seen) -> None:
     """Draw the answer, the objectives, the incidents, latencies and traffic."""
-    silent_s = context.silent_s(found.newest_unix_ns)
+    silent_s = context.silence_s(found.newest_unix_ns)
     hung_engines.show(context.engine, context.now_unix_ns)
     _errors(context.objectives)
     if found.states and (found.now.number or context.view.equals):

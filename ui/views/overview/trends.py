@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table
-from store.rollup_queries import rollups
+from store.rollups.queries import rollups
 from telemetry.requests import Outcome
 from ui.frame.view import SECOND_NS
 from ui.kit import rollup_reads

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Counts, Pair
 from alerts.objectives import Objective
+from telemetry import durations
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
@@ -110,7 +110,7 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
     return Answer(
         mood,
         f"<b>{whose}:</b> {wording.exact_percent(1 - float(bad))} of"
-        f" {wording.counted(counts.events, 'request')} in {over} met {_name(objective)}"
+        f" {counts.events:,} {objective.counted_in} in {over} met {_name(objective)}"
         f" (target {objective.target_written}); <b>{counts.bad:,}</b> missed it.",
     )
 
@@ -137,14 +137,14 @@ def _burning(each: SloState, zone: tzinfo) -> str:
         whom = (
             ""
             if first.bad is None
-            else f"; <b>{wording.counted(first.bad, 'request')}</b> missed it"
+            else f"; <b>{first.bad:,} {each.objective.counted_in}</b> missed it"
         )
         return f"{pace} since <b>{since}</b>{whom}"
     return f"{pace} (last {durations.render(pair.long_s)})"
 
 
 def _overspent(each: SloState) -> str:
-    period = durations.render(each.objective.period_s)
+    period = each.objective.period_text
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
     return (
         f"No SLO is burning now, but {_name(each.objective)} has spent its"
@@ -195,7 +195,7 @@ def _met(found: Sequence[SloState], length_s: float) -> Answer:
         key=lambda each: 1 - (each.shown.bad_ratio or 0) - each.objective.target,
     )
     good = wording.exact_percent(1 - float(worst.shown.bad_ratio or 0))
-    of = wording.counted(worst.shown.events, "request")
+    of = f"{worst.shown.events:,} {worst.objective.counted_in}"
     name = _name(worst.objective)
     first = f"{name} {met}" if len(found) == 1 else f"{met}; closest to its target is {name}"
     promised = f"target {worst.objective.target_written}"

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.arrow import samples_of
-from diagnosis.servers import Samples
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
 from ui.kit import wording
 from ui.kit.columns import FloatArray
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.account import Account
+from diagnosis.one_request.account import Account
 from ui.frame.view import RequestKey
 from ui.kit import wording
 from ui.kit.columns import FloatArray, floats, instants
@@ -55,7 +55,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     """The neighbours of a request.
 
     Args:
-        table: of `store.neighbours`, with `COLUMNS` and tokens.
+        table: of `store.requests.neighbours`, with `COLUMNS` and tokens.
         victim: its place in it.
         told: its account, whose delayers are places in the same table.
     """

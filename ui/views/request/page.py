@@ -12,7 +12,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.errors import StoreError
-from store.named import MOST
+from store.requests.lookup import MOST
 from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted
 from ui.frame.context import Context

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from diagnosis.account import Account, account
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of
-from store.latency_rank import LATENCIES, LatencyRank, latency_ranks
-from store.named import named, oldest_request_unix_ns
-from store.neighbours import neighbours, place_of
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.one_request.account import Account, account
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
+from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
+from store.requests.lookup import named, oldest_request_unix_ns
+from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
 from ui.frame.view import RequestKey

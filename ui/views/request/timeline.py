@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from diagnosis.parts import PHASE
+from diagnosis.latency.parts import PHASE
 from ui.kit.part_names import part_name
 from ui.kit.terms import TERMS
 
@@ -79,7 +79,7 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
     Args:
         row: the request.
-        parts_s: of `diagnosis.account`, which sum to its end-to-end time.
+        parts_s: of `diagnosis.one_request.account`, which sum to its end-to-end time.
     """
     found: list[Stage] = []
     reached = 0.0

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
-from diagnosis.account import Account
-from store.latency_rank import LatencyRank
+from diagnosis.one_request.account import Account
+from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui.kit import data_sources, wording
 from ui.kit.part_names import part_name

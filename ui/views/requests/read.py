@@ -12,7 +12,7 @@ from store.queries import (
     request_table,
     sample_peaks,
 )
-from store.scraped import scraped_replicas
+from store.replicas.scraped_replicas import scraped_replicas
 from ui.kit.rollup_reads import Rolled, read_rolled
 from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines

@@ -8,10 +8,10 @@ from typing import Final
 import streamlit as st
 
 from analysis.baseline import within
-from analysis.explaining import known_incidents
+from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from store.queries import Window
 from ui.frame import incident_links, navigation, no_data
 from ui.frame.address import request_link
@@ -91,7 +91,7 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := words.attained(told):
         st.html(attained)
-    if told.grew_but_kept:
+    if told.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
     still = words.still_slow(told, found.incidents, zone)
     if still and told.verdict is not Verdict.INCIDENT:
@@ -108,7 +108,7 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
             _increase(told)
     else:
         _details(told)
-    if told.doubts:
+    if told.contradictions:
         st.html(words.doubts(told))
 
 

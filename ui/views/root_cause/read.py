@@ -16,18 +16,18 @@ from alerts.groups import base
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from analysis.baseline import Baseline, usual_baseline, within
-from analysis.explaining import joined, windows_of
-from analysis.incident import OneVerdict, one_verdict
+from analysis.explain import joined_evidence, windows_of
+from analysis.incident import IncidentVerdict, leading_verdict
 from analysis.thresholds import metrics_of, thresholds
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
-from diagnosis.parts import asked_s
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
-from store.evidence import Evidence
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
+from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import kept_evidence
 from ui.frame.view import LATENCIES
@@ -96,7 +96,7 @@ class Material:
         """
         return self._explained(METRICS[latency], () if by_size else self.objectives)
 
-    def verdict(self, incident: IncidentRow) -> OneVerdict | None:
+    def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
         """Return what is said of an incident, in one sentence for all latencies of its objective.
 
         That objective alone decides, as for `tailspan explain --incident`.
@@ -105,7 +105,7 @@ class Material:
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
         asked = metrics_of(objective.indicator)
-        return one_verdict([self._explained(metric, [objective]) for metric in asked])
+        return leading_verdict([self._explained(metric, [objective]) for metric in asked])
 
     def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
         key = metric, tuple(each.name for each in objectives)
@@ -138,7 +138,7 @@ class Material:
         whole = self.whole
         grid = distribution(
             self.requests.received_unix_ns,
-            asked_s(self.requests, self._question(metric)),
+            selected_latency_s(self.requests, self._question(metric)),
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
@@ -147,7 +147,7 @@ class Material:
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """When the slowest of the window by one latency were received, slowest first."""
         inside = self._inside
-        values = asked_s(inside, self._question(METRICS[latency]))
+        values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
         if known.size > SLOWEST:
             known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
@@ -208,7 +208,7 @@ def read_material(
 def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
     kept = kept_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
-    return joined([kept.read(each, {}) for each in windows_of(question)])
+    return joined_evidence([kept.read(each, {}) for each in windows_of(question)])
 
 
 def _question(

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.servers import Samples
+from diagnosis.inputs.servers import Samples
 from ui.kit import wording
 from ui.kit.columns import FloatArray
 from ui.kit.time_bins import Bins

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.incident import OneVerdict
-from diagnosis.causes.claim import Evidence
-from diagnosis.explanation import Cause, Explanation, HardHit, Verdict
+from analysis.incident import IncidentVerdict
+from diagnosis.claim import Evidence
+from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
 from diagnosis.question import Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from ui.kit import cause_words, wording
 from ui.kit.terms import LATENCY_NAMES, term
 
@@ -72,7 +72,7 @@ def _previous(told: Explanation) -> str:
     return "the baseline"
 
 
-def incident(row: IncidentRow, verdict: OneVerdict | None, zone: tzinfo) -> str:
+def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
     """The incident that the range lies in, with its verdict: the command and the alert use the
     same words."""
     name = wording.for_html(row.slo, 63)
@@ -93,11 +93,11 @@ def attained(told: Explanation) -> str:
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
         f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
-        f" <b>{wording.exact_percent(each.kept)}</b> of"
+        f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
-        f" {wording.exact_percent(each.baseline_kept)} before; the target is"
+        f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
         f" {wording.exact_percent(1.0 - each.budget)}.</p>"
-        for each in told.judged
+        for each in told.deciding
     )
 
 
@@ -111,9 +111,9 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
     if worst is None:
         return None
     return (
-        f"<b>Still slow:</b> {wording.percent(1.0 - worst.kept)} of requests take longer than"
-        f" {wording.seconds(worst.threshold_s)}; {wording.for_html(worst.slo, 63)} allows"
-        f" {wording.exact_percent(worst.budget)}."
+        f"<b>Still slow:</b> {wording.percent(1.0 - worst.attained_ratio)} of requests take"
+        f" longer than {wording.seconds(worst.threshold_s)};"
+        f" {wording.for_html(worst.slo, 63)} allows {wording.exact_percent(worst.budget)}."
     )
 
 
@@ -209,7 +209,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×"
 
 
-def _kind(hit: HardHit) -> str:
+def _kind(hit: RiskRatio) -> str:
     """A kind of request: `acme requests with 0–63 output tokens on r2`."""
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's own value has an ampersand
@@ -233,4 +233,6 @@ def _value(value: str) -> str:
 
 def doubts(told: Explanation) -> str:
     """What the data says against itself."""
-    return "".join(f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.doubts)
+    return "".join(
+        f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
+    )

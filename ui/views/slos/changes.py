@@ -31,7 +31,7 @@ def changes(before: Objectives, after: Objectives) -> list[Change]:
 def _meaning(objective: Objective | None) -> object:
     if objective is None:
         return None
-    return objective.indicator, objective.target, objective.period_s
+    return objective.indicator, objective.target, objective.period_s, objective.calendar
 
 
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
@@ -53,7 +53,7 @@ def _kept(objective: Objective, counts: Counts) -> str:
         return f"no request counts for it (target {objective.target_written})"
     good = wording.exact_percent(1 - float(counts.bad_ratio))
     return (
-        f"<b>{good}</b> good of {wording.counted(counts.events, 'request')}"
+        f"<b>{good}</b> good of {counts.events:,} {objective.counted_in}"
         f" (target {objective.target_written}), a burn rate of {wording.fold(float(pace))}"
     )
 

@@ -45,14 +45,14 @@ def read(
         zone: whose days and hours they are.
         by: "day" or "hour".
     """
-    length_s = HOURS * _HOUR_S if by == "hour" else objective.period_s
+    start_s = at_s - HOURS * _HOUR_S if by == "hour" else objective.period_at(at_s).start_s
     offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta(0)
     fine_s = _QUARTER_S if offset.seconds % _HOUR_S else _HOUR_S
-    from_s = (at_s - length_s) // fine_s * fine_s
+    from_s = start_s // fine_s * fine_s
     totals: dict[datetime, Counts] = {}
     for each in step_counts(engine, goodput, from_s, at_s, fine_s):
-        start = _start(each.until_unix_s - fine_s, zone, by)
-        totals[start] = totals.get(start, Counts(0, 0)) + Counts(each.bad, each.good + each.bad)
+        start = _start(each.until_s - fine_s, zone, by)
+        totals[start] = totals.get(start, Counts(0, 0)) + each.counts
     return tuple(
         Step(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
         for start, counts in sorted(totals.items())
@@ -79,7 +79,7 @@ def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
     every = sum(each.counts.events for each in steps)
     return (
         f"Met on {kept} of {wording.counted(len(steps), by)} with"
-        f" {wording.counted(every, 'request')}; the target is {objective.target_written}."
+        f" {every:,} {objective.counted_in}; the target is {objective.target_written}."
     )
 
 
@@ -104,7 +104,7 @@ def figure(
             },
             name="good",
             customdata=[
-                f"{wording.exact_percent(share)} of {wording.counted(number, 'request')}"
+                f"{wording.exact_percent(share)} of {number:,} {objective.counted_in}"
                 for share, number in zip(
                     good.tolist(), [each.counts.events for each in steps], strict=True
                 )
@@ -128,7 +128,7 @@ def figure(
         range=[min(1 - lost, ticks[-1]), 1 + lost * 0.06],
         tickvals=ticks,
         ticktext=[wording.exact_percent(round(tick, 9)) for tick in ticks],
-        title={"text": "good requests", "standoff": 6},
+        title={"text": f"good {objective.counted_in}", "standoff": 6},
     )
     charts.over_time(drawn, window, zone, 250)
     drawn.update_layout(hovermode="closest")

@@ -7,7 +7,6 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts import durations
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import Goodput, Objective
@@ -89,7 +88,7 @@ def _objectives(context: Context, found: Found) -> None:
         label_visibility="collapsed",
         on_change=_by_chosen,
     )
-    silent_s = context.silent_s(found.newest_unix_ns)
+    silent_s = context.silence_s(found.newest_unix_ns)
     states = {each.objective.name: each for each in found.states}
     groups = {
         objective.name: worst_first(
@@ -117,7 +116,6 @@ def _objectives(context: Context, found: Found) -> None:
 
 def _facts(objective: Objective, standing: SloState | None) -> str:
     indicator = objective.indicator
-    period = durations.render(objective.period_s)
     facts = []
     if isinstance(indicator, Goodput):
         facts += [
@@ -129,16 +127,23 @@ def _facts(objective: Objective, standing: SloState | None) -> str:
     if objective.by:
         facts.append(("budget for each", ", ".join(objective.by)))
     facts += [
-        ("target", f"{objective.target_written} over {period}"),
-        ("error budget", f"{wording.exact_percent(float(objective.budget))} of the requests"),
+        ("target", f"{objective.target_written} over {objective.period_text}"),
+        (
+            "error budget",
+            f"{wording.exact_percent(float(objective.budget))} of the {_unit(objective)}",
+        ),
     ]
     if standing is not None and standing.status.period.events:
         events = standing.status.period.events
         bad = standing.status.period.bad
-        facts.append(("missed by", f"{bad:,} of {events:,} requests counted"))
+        facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
     facts += [("service", objective.service), ("defined in", f"{_place(objective)}")]
     said = wording.for_html(objective.description, 400)
     return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
+
+
+def _unit(objective: Objective) -> str:
+    return "time" if objective.counted_in == "s" else objective.counted_in
 
 
 def _place(objective: Objective) -> str:
@@ -161,8 +166,9 @@ def _history(context: Context, objective: Objective) -> None:
     def read() -> tuple[compliance.Step, ...]:
         return compliance.read(context.engine, objective, indicator, at_s, zone, by)
 
+    span = objective.period_at(at_s)
     steps = context.shared(
-        read, "compliance", indicator.digest, objective.period_s, at_s, str(zone), by
+        read, "compliance", indicator.digest, indicator.slices, span, str(zone), by
     )
     with chapter("Compliance", HISTORY_HELP):
         st.html(f"<p class='note'>{compliance.sentence(steps, objective, by)}</p>")

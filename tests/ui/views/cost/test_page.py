@@ -129,7 +129,7 @@ def test_a_model_without_a_managed_price_says_what_to_write(page: Open, priced: 
     """And there is no break-even."""
     test = page(priced(model="house-brew"), **RANGE)
     assert not test.exception
-    assert "no managed model stands for" in markup(test)
+    assert "no managed model is configured for" in markup(test)
     assert 'match: "house-brew"' in test.code[0].value
     assert len(test.get("plotly_chart")) == 3
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import cost_text
+from cli.render import cost as cost_text
 from cost.bill import Unpriced
-from cost.capacity import Kept
+from cost.bill_lines import Line
+from cost.capacity import SustainableRate
 from cost.groups import Group
-from cost.lines import Line
 from cost.managed import BreakEven, Comparison, Tokens
 from cost.pricefile import parse_prices
 from cost.prices import ManagedModel
@@ -140,7 +140,9 @@ def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
 def test_break_even_is_where_the_lines_cross() -> None:
     """At the rate at which the managed price is that of the engines."""
     compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
-    even = BreakEven(rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, kept=Kept(900, 1.0))
+    even = BreakEven(
+        rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, sustainable=SustainableRate(900, 1.0)
+    )
     figure = charts.break_even(even, 36.0, 0.5, compared)
     ours, theirs = figure.data
     assert theirs.y[1] / theirs.x[1] * even.rps == pytest.approx(ours.y[0])
@@ -149,14 +151,14 @@ def test_break_even_is_where_the_lines_cross() -> None:
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
-        (Kept(0, None), "no requests of this range were counted"),
-        (Kept(99, None), "only 99 requests of this range were counted"),
-        (Kept(48_028, None), "By the 48,028 requests counted, no rate"),
-        (Kept(48_028, 3.0), "kept at up to 3/s: within reach"),
-        (Kept(48_028, 1.0), "kept at 1/s at most"),
+        (SustainableRate(0, None), "no requests of this range were counted"),
+        (SustainableRate(99, None), "only 99 requests of this range were counted"),
+        (SustainableRate(48_028, None), "By the 48,028 requests counted, no rate"),
+        (SustainableRate(48_028, 3.0), "kept at up to 3/s: within reach"),
+        (SustainableRate(48_028, 1.0), "kept at 1/s at most"),
     ],
 )
-def test_what_was_counted_is_said_beside_the_break_even(kept: Kept, said: str) -> None:
+def test_what_was_counted_is_said_beside_the_break_even(kept: SustainableRate, said: str) -> None:
     """Nothing, too little, or enough to know that no rate is kept: three different answers, on the
     page and in the terminal."""
     even = BreakEven(2.0, 1.0, 1.0, kept)
@@ -165,7 +167,7 @@ def test_what_was_counted_is_said_beside_the_break_even(kept: Kept, said: str) -
         compared=compared,
         break_even=even,
         window=Window(0, HOUR_NS),
-        bill=SimpleNamespace(seen=SimpleNamespace(up_s=50.0)),
+        bill=SimpleNamespace(uptime=SimpleNamespace(up_s=50.0)),
     )
     shown = words.against(found, line())
     assert said in shown

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from store import thinned
+from store.columns import downsampled
 from store.database import open_database
 from store.queries import Window
 from store.writer import Writer
@@ -157,8 +157,8 @@ def test_a_long_range_is_thinned_and_says_so(
     page: Open, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rates are whole all the same."""
-    monkeypatch.setattr(thinned, "MOST_ROWS", 40)
-    monkeypatch.setitem(thinned.engine_samples.__kwdefaults__ or {}, "most_rows", 40)
+    monkeypatch.setattr(downsampled, "MOST_ROWS", 40)
+    monkeypatch.setitem(downsampled.engine_samples.__kwdefaults__ or {}, "most_rows", 40)
     test = page(database([], samples("r1", "r2")), **LINK)
     assert not test.exception
     assert "16 s in every" in markup(test)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.requests import Labels
+from diagnosis.inputs.requests import Labels
 from ui.kit.time_bins import Bins
 from ui.views.fleet import words
 from ui.views.fleet.replicas import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from store.database import open_database
-from store.hung import Hung
+from store.replicas.hung_replicas import Hung
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, markup

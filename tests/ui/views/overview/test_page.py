@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
 from tests.ui.opening import Open, markup, navigation
 from ui.frame.pages import BY_KEY
 from ui.serving.launch import OBJECTIVES_KEY

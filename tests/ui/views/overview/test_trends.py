@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from store.database import open_database
 from store.queries import Window
-from store.settling import settle
+from store.rollups.building import settle
 from telemetry.requests import Outcome
 from ui.kit import colours
 from ui.kit.downloads import csv_of

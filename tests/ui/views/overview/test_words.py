@@ -14,7 +14,7 @@ from alerts.history import Bucket, History
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts
 from alerts.status import status_at
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from store.queries import Window
 from ui.frame.view import View
 from ui.kit.slo_cards import card, windows

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from diagnosis.account import account
-from diagnosis.arrow import requests_of
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.one_request.account import account
 from ui.views.request import neighbours
 from ui.views.request.neighbours import Neighbours
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from diagnosis.account import Account, account
-from diagnosis.arrow import requests_of
-from store.latency_rank import LatencyRank
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.one_request.account import Account, account
+from store.requests.latency_rank import LatencyRank
 from ui.views.request import words
 
 Rows = Callable[..., pa.Table]

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
-from store.settling import settle
+from store.rollups.building import settle
 from tests.ui.opening import Open, markup
 from ui.kit import rollup_reads
 

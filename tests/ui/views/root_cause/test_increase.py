@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.explanation import PartGrowth
-from diagnosis.parts import PARTS
+from diagnosis.latency.parts import PARTS
 from ui.kit import colours
 from ui.kit.part_names import part_name
 from ui.views.root_cause import increase

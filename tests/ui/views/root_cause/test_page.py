@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from store import evidence
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.columns import evidence
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, address, markup, navigation
 from ui.frame.pages import BY_KEY

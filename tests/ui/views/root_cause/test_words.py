@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.causes.registry import SUMMARIES
-from diagnosis.explanation import Cause, Explanation, HardHit, Verdict
+from diagnosis.claim import Evidence, Lever
+from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
 from diagnosis.question import Metric, Question, Span
 from ui.views.root_cause import words
 
@@ -37,7 +37,7 @@ def told(**changes: Any) -> Explanation:
         "onset_unix_ns": 5400 * S,
         "causes": [cause],
         "unexplained": 0.22,
-        "dimensions": [HardHit("replica", "r2", 4.1, 3.3, 5.0, 1204)],
+        "dimensions": [RiskRatio("replica", "r2", 4.1, 3.3, 5.0, 1204)],
         "dimensions_tested": 32,
     }
     return Explanation(**{**known, **changes})
@@ -134,7 +134,7 @@ def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
 )
 def test_a_kind_of_request_is_told_in_words(dimension: str, value: str, shown: str) -> None:
     """Sizes as sizes; a name with an ampersand is never taken for two."""
-    hit = HardHit(dimension, value, 2.0, 1.5, 2.5, 10)
+    hit = RiskRatio(dimension, value, 2.0, 1.5, 2.5, 10)
     assert shown in words.hits(told(dimensions=[hit]))
 
 
@@ -148,8 +148,8 @@ def test_hostile_names_are_text_and_short() -> None:
     )
     one = told(
         causes=[cause],
-        dimensions=[HardHit("tenant", HOSTILE, 2.0, 1.5, 2.5, 10)],
-        doubts=[f"{HOSTILE} says that 3 waited."],
+        dimensions=[RiskRatio("tenant", HOSTILE, 2.0, 1.5, 2.5, 10)],
+        contradictions=[f"{HOSTILE} says that 3 waited."],
     )
     for said in (
         words.reason(one),

@@ -1,0 +1,121 @@
+"""The period of an objective: the last 30 days, or a calendar month. Pure.
+
+A rolling period of 30 days ends now. A calendar period begins and ends at fixed wall-clock times in
+a time zone, so its length in seconds varies with the month and with daylight saving time.
+
+Burn rates do not depend on the period. The factors of alerts do (`alerts.policy`): for a calendar
+period they use `NOMINAL_DAYS`, so that an alert means the same in February and in March.
+
+Source: OpenSLO 1.0, "timeWindow".
+"""
+
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from telemetry import durations
+
+DAY_S: Final = durations.UNITS_S["d"]
+NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
+"""By unit of a calendar period. 30, 90 and 365 days are the usual rolling periods."""
+_MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
+_NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A period at an instant: from its start to its end, in unix seconds."""
+
+    start_s: int
+    end_s: int
+
+    @property
+    def length_s(self) -> int:
+        """How long it lasts in all."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Periods of so many days, weeks, months, quarters or years, one after the other.
+
+    Args:
+        start: a wall-clock time at which one of them starts.
+        zone: the IANA name of the time zone of `start`.
+        number: how many units a period has.
+        unit: a key of `NOMINAL_DAYS`.
+    """
+
+    start: datetime
+    zone: str
+    number: int
+    unit: str
+
+    @property
+    def nominal_s(self) -> int:
+        """The length that the factors of alerts are computed for."""
+        return self.number * NOMINAL_DAYS[self.unit] * DAY_S
+
+    @property
+    def duration(self) -> str:
+        """As OpenSLO writes it: 1M."""
+        return f"{self.number}{self.unit}"
+
+    @property
+    def text(self) -> str:
+        """For people: `a calendar month (UTC)`."""
+        name = _NAMES[self.unit]
+        period = f"a calendar {name}" if self.number == 1 else f"{self.number} calendar {name}s"
+        midnight = self.start.replace(day=1, hour=0, minute=0, second=0)
+        begins = (
+            ""
+            if self.duration == "1M" and self.start == midnight
+            else (f"from {self.start:%Y-%m-%d %H:%M}, ")
+        )
+        return f"{period} ({begins}{self.zone})"
+
+    def at(self, at_s: int) -> Span:
+        """The period that holds an instant."""
+        place = self._place(at_s)
+        return Span(self._starts_s(place), self._starts_s(place + 1))
+
+    def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
+        """When periods start, in unix seconds: the last start up to `from` first, then each up to
+        the first after `to`."""
+        place = self._place(from_s)
+        while True:
+            starts_s = self._starts_s(place)
+            yield starts_s
+            if starts_s > to_s:
+                return
+            place += 1
+
+    def _place(self, at_s: int) -> int:
+        """Which period holds an instant: 0 is the one that starts at `start`."""
+        local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
+        if self.unit in _MONTHS:
+            months = (local.year - self.start.year) * 12 + local.month - self.start.month
+            place = months // (self.number * _MONTHS[self.unit])
+        else:
+            place = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
+        # Off by one where the day of the month is to come, or where the clock is set back.
+        while self._starts_s(place) > at_s:
+            place -= 1
+        while self._starts_s(place + 1) <= at_s:
+            place += 1
+        return place
+
+    def _starts_s(self, place: int) -> int:
+        units = place * self.number
+        if self.unit in _MONTHS:
+            months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
+            year, month = months // 12, months % 12 + 1
+            # A period that starts on the 31st starts on the last day of a shorter month.
+            day = min(self.start.day, monthrange(year, month)[1])
+            local = self.start.replace(year=year, month=month, day=day)
+        else:
+            local = self.start + timedelta(days=units * NOMINAL_DAYS[self.unit])
+        return int(local.replace(tzinfo=ZoneInfo(self.zone)).timestamp())

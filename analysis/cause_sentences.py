@@ -1,0 +1,33 @@
+"""The words that the command, the pages and the alerts share. Pure."""
+
+from typing import Final
+
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.explanation import Cause, Explanation
+
+NAMES: Final = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl_max": "ITL max",
+    "e2e": "E2E",
+    "queue": "queueing",
+}
+
+
+def first_cause_sentence(explanation: Explanation) -> str | None:
+    """The first cause, with its share and the first thing to try; None where there is none."""
+    if not explanation.causes:
+        return None
+    first = explanation.causes[0]
+    latency = NAMES[explanation.question.metric.value]
+    said = f"{first.share:.0%} of the growth of {latency}: {cause_text(first)}."
+    if first.levers:
+        lever = first.levers[0]
+        said += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
+    return said
+
+
+def cause_text(cause: Cause) -> str:
+    """What a cause is, and where it is or who drives it."""
+    where = ", ".join(f"{key} {value}" for key, value in cause.where.items())
+    return f"{SUMMARIES[cause.id]}{f' ({where})' if where else ''}"

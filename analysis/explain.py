@@ -1,0 +1,129 @@
+"""From a database to an explanation: what is read, against what, and the answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from analysis.baseline import Baseline, usual_baseline, within
+from analysis.thresholds import thresholds
+from diagnosis.explain import explain
+from diagnosis.explanation import Explanation, Verdict
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
+from diagnosis.inputs.requests import LABELS
+from diagnosis.question import Metric, Question, Span
+from store.alerting.incidents import IncidentRow, read_overlapping
+from store.columns.evidence import Evidence, evidence
+from store.queries import Window
+from telemetry.starts import EngineStart
+
+_BACK_NS = 7 * 86_400 * 10**9
+"""How far back a baseline may be: as long as rows are kept by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An explanation, the incidents that its window overlaps, and why it was compared with what
+    it was compared with."""
+
+    explanation: Explanation
+    incidents: tuple[IncidentRow, ...] = ()
+    before: IncidentRow | None = None
+    """The incident before which the baseline lies; None where it was given, or lies just before
+    the window."""
+    just_before: bool = False
+    """Whether the baseline is the stretch just before the window."""
+
+
+def explain_window(
+    engine: Engine,
+    metric: Metric,
+    window: Span,
+    where: Mapping[str, str | None],
+    objectives: Sequence[Objective],
+    baseline: Span | None = None,
+) -> Answer:
+    """Explain a latency of a window.
+
+    Args:
+        engine: from `open_database`.
+        metric: which latency.
+        window: of what time.
+        where: whose latency is asked about; the evidence is everybody's.
+        objectives: those in force; they decide whether somebody was hurt.
+        baseline: what to compare with; None for what was usual before the window's incidents.
+    """
+    known = known_incidents(engine, window)
+    against = Baseline(baseline) if baseline is not None else usual_baseline(window, known)
+    explanation = explain_question(
+        engine, Question(metric, window, against.span, where), objectives
+    )
+    if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
+        # What was before the incident is no longer kept, or nobody listened yet.
+        nearer = explain_question(
+            engine, replace(explanation.question, baseline=window.before), objectives
+        )
+        if nearer.verdict is not Verdict.INSUFFICIENT_DATA:
+            explanation, against = nearer, Baseline(window.before)
+    return Answer(
+        explanation,
+        within(window, known),
+        against.before,
+        explanation.question.baseline == window.before,
+    )
+
+
+def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
+    """The incidents that a window overlaps, and those before it that a baseline could meet."""
+    from_ns = max(0, window.from_unix_ns - _BACK_NS)
+    return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
+
+
+def explain_question(
+    engine: Engine, question: Question, objectives: Sequence[Objective] = ()
+) -> Explanation:
+    """Read what a question needs, and answer it."""
+    beside = [label for label in question.where if label not in LABELS]
+    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
+    found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
+    servers = servers_of(found.engines, found.gpus, found.starts)
+    return explain(
+        requests_of(found.requests, beside),
+        servers,
+        question,
+        thresholds(objectives, question.metric),
+    )
+
+
+def windows_of(question: Question) -> list[Window]:
+    """What to read: baseline and window with what lies between them, or the two apart where
+    there is more between them than in them, as after a long incident."""
+    whole, parts = question.whole, [question.baseline, question.window]
+    if whole.seconds <= 2 * sum(each.seconds for each in parts):
+        parts = [whole]
+    ordered = sorted(parts, key=lambda each: each.from_unix_ns)
+    return [Window(each.from_unix_ns, each.to_unix_ns) for each in ordered]
+
+
+def joined_evidence(found: Sequence[Evidence]) -> Evidence:
+    """What was read of several stretches, in the order of time, as one."""
+    if len(found) == 1:
+        return found[0]
+
+    def table(name: str) -> pa.Table:
+        tables = [getattr(each, name) for each in found]
+        return pa.concat_tables(tables, promote_options="default")
+
+    return Evidence(
+        requests=table("requests"),
+        engines=table("engines"),
+        gpus=table("gpus"),
+        starts=list({_identity(start): start for each in found for start in each.starts}.values()),
+        samples_every_s=max((each.samples_every_s or 0 for each in found), default=0) or None,
+    )
+
+
+def _identity(start: EngineStart) -> tuple[str, int, int, int]:
+    return start.replica, start.engine, start.process, start.at_unix_ns

@@ -1,0 +1,102 @@
+"""Each fault, asked about as every tenant, model and replica: is the first cause the same?
+
+A filter chooses whose latency is asked about. Of whom the fault did not slow, the right answer is
+that there is no incident; that is counted apart.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks._diagnosis_draws import drawn
+from diagnosis.explain import explain
+from diagnosis.explanation import Explanation, Verdict
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.question import Metric, Question
+from simulator import dataset
+from simulator.faults import INJECTIONS
+
+LABELS = ("tenant", "model", "replica")
+SAME, QUIET, OTHER = "same", "no incident", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """One case: the first cause that everybody's requests give, and what each filter gives."""
+
+    cause: str
+    first: str
+    answers: tuple[tuple[str, str, str], ...]
+    """Label, value, first cause or verdict."""
+
+
+def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
+    """Simulate one fault, and ask."""
+    case = drawn(number, seed, kind, causes)
+    data = dataset.run(case.config)
+    requests = requests_of(data.request_table())
+    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
+    hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
+    metric = Metric(hurt.removesuffix("_s"))
+
+    def first(**where: str) -> str:
+        question = Question(metric, case.window, case.baseline, where)
+        return _first(explain(requests, servers, question))
+
+    return Everyone(
+        causes[0],
+        first(),
+        tuple(
+            (label, value, first(**{label: value}))
+            for label in LABELS
+            for value in requests.label(label).values
+        ),
+    )
+
+
+def _first(answer: Explanation) -> str:
+    if answer.verdict is not Verdict.INCIDENT:
+        return QUIET
+    return answer.causes[0].id if answer.causes else "unexplained"
+
+
+def compared(of: Everyone) -> Counter[str]:
+    """How many filters give the first cause that everybody's requests give."""
+    return Counter(
+        SAME if first == of.first else QUIET if first == QUIET else OTHER
+        for _, _, first in of.answers
+    )
+
+
+def table(found: Sequence[Everyone]) -> Iterator[str]:
+    """How often, by cause and by label; cases in which nobody was slowed are left out."""
+    seen = [each for each in found if each.first != QUIET]
+    heading = f"{'one fault':22} {'cases':>5} {'asked':>6} {SAME:>6} {QUIET:>11} {OTHER:>6}"
+    yield f"{heading}  other answers"
+    for cause in sorted({each.cause for each in seen}):
+        mine = [each for each in seen if each.cause == cause]
+        sums = sum((compared(each) for each in mine), Counter[str]())
+        others = Counter(
+            f"{label} {first}"
+            for each in mine
+            for label, _, first in each.answers
+            if first not in (each.first, QUIET)
+        )
+        instead = ", ".join(f"{name} {count}" for name, count in others.most_common())
+        yield (
+            f"{cause:22} {len(mine):5} {sums.total():6} {sums[SAME]:6} {sums[QUIET]:11}"
+            f" {sums[OTHER]:6}  {instead}"
+        ).rstrip()
+    yield ""
+    for label in LABELS:
+        answers = [
+            (first, each.first) for each in seen for name, _, first in each.answers if name == label
+        ]
+        named = [pair for pair in answers if pair[0] != QUIET]
+        same = sum(first == everybody for first, everybody in named)
+        rate = f"{same / len(named):.1%}" if named else "–"
+        yield (
+            f"asked as every {label}: the first cause is everybody's in {same} of {len(named)}"
+            f" incidents ({rate}); {len(answers) - len(named)} of {len(answers)} have no incident"
+        )
+    yield f"{len(found) - len(seen)} of {len(found)} faults slowed nobody enough to be seen."

@@ -1,0 +1,1 @@
+"""The checks of `tailspan doctor` and `tailspan slo check`."""

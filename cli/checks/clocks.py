@@ -1,0 +1,127 @@
+"""Finds wrong clocks, from the clock metrics of a running Tailspan and from requests in the
+database that both a server and its client reported."""
+
+from collections.abc import Iterator
+
+from cli.checks.findings import Finding, length
+from cli.checks.newest import of_the_newest
+from cli.checks.own_metrics import own_series
+from server import probes
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
+
+LEAD = "tailspan_clock_lead_seconds"
+LATE_S = 60.0
+"""Exporters send every few seconds: older data waited on the way, or its clock is behind."""
+RETENTION_BEHIND_S = 3_600.0
+"""After an ordinary restart, deletion catches up within the time that the restart took."""
+_MOST_NAMED = 20
+SLO_LATE_S = 300.0
+"""The same as `exporters.totals.slo.LATE_NS`."""
+_LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
+_LOOKED_AT_NS = 300 * 10**9
+_APART_S = 1.0
+
+
+def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Compare the clocks of the senders with the collector's; no finding without senders."""
+    leads_s: dict[str, float] = {}
+    ahead_s: dict[str, float] = {}
+    own_s: dict[str, float] = {}
+    for sample in own_series(host, port, access, ("tailspan_clock_", "tailspan_retention_")):
+        if sample.name in ("tailspan_clock_jump_seconds", "tailspan_retention_behind_seconds"):
+            own_s[sample.name] = sample.value
+        source = sample.labels.get("source", "")
+        if sample.name == LEAD:
+            leads_s[source] = sample.value
+        elif sample.name == "tailspan_clock_ahead_seconds" and sample.value > 0:
+            ahead_s[source] = sample.value
+    yield from _own(
+        own_s.get("tailspan_clock_jump_seconds", 0.0),
+        own_s.get("tailspan_retention_behind_seconds", 0.0),
+    )
+    if not leads_s:
+        return
+    # If the clocks of all senders are ahead, the collector's own clock is behind.
+    ours = " (all are: look at the clock of the collector's machine first)"
+    whose = ours if 1 < len(leads_s) == len(ahead_s) else ""
+    behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
+    theirs = ours if 1 < len(leads_s) == len(behind) else ""
+    for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
+        yield Finding(
+            "clocks",
+            False,
+            f"{_shown(source)}: its clock is ahead by {length(seconds)} at least;"
+            " its instants are set back by that",
+            f"set it by NTP (timedatectl, chronyc tracking){whose}",
+        )
+    late = {name: -lead_s for name, lead_s in leads_s.items() if lead_s < -LATE_S}
+    for source, seconds in sorted(late.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
+        yield Finding(
+            "clocks",
+            None,
+            f"{_shown(source)}: its telemetry is {length(seconds)} old when it arrives;"
+            f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts see it that much later",
+            "its clock is behind (NTP), or telemetry waits on the way, as in a gateway's queue"
+            + theirs,
+        )
+    if not ahead_s and not late:
+        number = f"{len(leads_s)} senders" if len(leads_s) > 1 else "one sender"
+        yield Finding("clocks", True, f"{number}, none with a clock ahead of the collector's")
+
+
+def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
+    """Report a wrong clock of Tailspan itself, and retention that is behind."""
+    if jump_s:
+        way = "ahead of" if jump_s > 0 else "behind"
+        yield Finding(
+            "clocks",
+            False,
+            f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
+            " retention follow: it jumped, or was wrong at the start, and its senders do not"
+            " confirm it",
+            "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
+            " accepted after 5 min",
+        )
+    if behind_s > RETENTION_BEHIND_S:
+        yield Finding(
+            "retention",
+            None,
+            f"deleting is {length(behind_s)} behind: Tailspan was down that long, or its clock"
+            " jumped; rows are kept for that much longer",
+            f"nothing, if the clock is right: it catches up within {length(behind_s)}",
+        )
+
+
+def against_clients(url: str | None) -> Iterator[Finding]:
+    """Compare clocks of servers and their clients, by the requests that both reported.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+    """
+    from store.queries import Window
+    from store.replicas.clock_offsets import offsets
+
+    found = of_the_newest(
+        url,
+        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+    )
+    off = [each for each in found or () if each.low_s > _APART_S or each.high_s < -_APART_S]
+    for each in off[:_MOST_NAMED]:
+        ahead = each.low_s > 0
+        seconds, which = (each.low_s, "ahead of") if ahead else (-each.high_s, "behind")
+        yield Finding(
+            "clocks",
+            False,
+            f"{_shown(each.replica)}: its clock is {which} its clients' by {length(seconds)} at"
+            f" least, measured on {each.requests} requests that both reported",
+            "set both by NTP (timedatectl, chronyc tracking)",
+        )
+    if found and not off:
+        yield Finding(
+            "clocks", True, f"{len(found)} of the replicas agree with their clients on the time"
+        )
+
+
+def _shown(source: str) -> str:
+    return printable(source, probes.WIDEST_WHY)

@@ -1,0 +1,323 @@
+"""Each connection of Tailspan, looked at once, with what to do where it fails."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cli.checks.findings import Finding, length
+from cli.checks.newest import of_the_newest
+from cli.checks.own_metrics import TIMEOUT_S, own_series
+from cli.options.addresses import authority
+from cli.render.text import usd as usd_text
+from server import probes
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
+
+RECENT_S = 60
+"""A server that is up reports every few seconds, busy or not."""
+AHEAD_S = 5
+PRICED_NS = 600 * 10**9
+"""Servers that were heard of in so long before the newest telemetry should have a price."""
+
+
+def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
+    """Whether the database opens, and how fresh its telemetry is.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+        server_expected: a server is said to report, so old telemetry is a failure.
+    """
+    from store.columns.request_columns import slow_because
+    from store.database import open_database, shown
+    from store.errors import DatabaseMissing, StoreError
+    from store.queries import newest_unix_ns
+
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        newest = newest_unix_ns(engine)
+        slow = slow_because(engine)
+    except DatabaseMissing as error:
+        yield Finding("database", False, str(error), "start tailspan up, or correct --database")
+        return
+    except StoreError as error:
+        yield Finding("database", False, str(error))
+        return
+    finally:
+        if engine is not None:
+            engine.dispose()
+    yield Finding("database", True, f"{shown(engine)} opens and has the schema of this version")
+    if slow:
+        yield Finding(
+            "columns",
+            None,
+            f"many requests are read the slow way, about four times slower: {slow}",
+            "install what is missing, or go on without it: the answers are the same",
+        )
+    yield _freshness(newest, time.time_ns(), server_expected)
+
+
+def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
+    """Whether each engine that was heard of last has a price; nothing where none was."""
+    from cost.bill import bill
+    from cost.errors import PriceError
+    from cost.pricefile import prices_in_force
+    from store.billing.accounts import accounts
+    from store.queries import Window
+
+    try:
+        in_force = prices_in_force(path, os.environ)
+    except PriceError as error:
+        yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
+        return
+    found = of_the_newest(
+        url,
+        lambda engine, newest: bill(
+            accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
+        ),
+    )
+    if found is None:
+        return
+    for what, usd, number, origin in sorted(
+        {
+            (rate.what, rate.usd_per_hour, rate.devices, str(rate.origin))
+            for rates in found.rates.values()
+            for rate in rates
+        }
+    ):
+        each = f"{number} × {what}" if number > 1 else what
+        yield Finding("prices", True, f"an engine on {each}: {usd_text(usd)} an hour ({origin})")
+    for server in found.unpriced:
+        if not server.wall_s:
+            continue
+        device = "an unknown device" if server.device is None else repr(server.device)
+        name = printable(server.replica, probes.WIDEST_WHY)
+        yield Finding(
+            "prices",
+            None,
+            f"{name} runs on {printable(device, probes.WIDEST_WHY)}, which has no price:"
+            " its requests have no cost",
+            "give it one: --prices FILE or TAILSPAN_PRICES (tailspan cost --help)",
+        )
+
+
+def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> Finding:
+    amiss = False if server_expected else None
+    if newest_unix_ns is None:
+        return Finding(
+            "telemetry",
+            amiss,
+            "nothing has been received yet",
+            "connect a server (tailspan up says how), or try tailspan up --simulate",
+        )
+    age_s = (now_unix_ns - newest_unix_ns) / 1e9
+    if age_s < -AHEAD_S:
+        return Finding(
+            "telemetry",
+            False,
+            f"the latest is from {length(-age_s)} in the future",
+            "set the clocks of this machine and of the servers (NTP)",
+        )
+    if age_s <= RECENT_S:
+        return Finding("telemetry", True, f"the latest is {max(age_s, 0):.0f} s old")
+    return Finding(
+        "telemetry",
+        amiss,
+        f"the latest is {length(age_s)} old",
+        "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set where it starts? Its log"
+        " says 'tailspan: capturing' when the instrumentation is loaded",
+    )
+
+
+def vllm(url: str) -> Iterator[Finding]:
+    """Whether a vLLM is healthy and tells of its engine."""
+    health = probes.get(f"{url}/health", TIMEOUT_S)
+    if not health.ok:
+        yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")
+        return
+    yield Finding("vllm", True, f"{url} is healthy")
+    metrics = probes.get(f"{url}/metrics", TIMEOUT_S)
+    if not metrics.ok:
+        yield Finding("vllm", False, f"{url}/metrics: {metrics.why}", "is this a vLLM?")
+    elif "vllm:" not in metrics.body:
+        yield Finding(
+            "vllm",
+            False,
+            f"{url}/metrics holds no vllm: series",
+            "is this a vLLM, and started without --disable-log-stats?",
+        )
+    else:
+        yield Finding("vllm", True, f"{url}/metrics tells of its engine")
+
+
+def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether an export over gRPC is taken."""
+    import grpc
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+    where = authority(host, port)
+    with access.channel(where) as channel:
+        try:
+            stub = TraceServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+            stub.Export(
+                ExportTraceServiceRequest(),
+                timeout=TIMEOUT_S,
+                metadata=tuple(access.headers().items()),
+            )
+        except grpc.RpcError as error:
+            # gRPC says what it tried, at length, and last what came of it.
+            why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
+                return
+            yield Finding("OTLP gRPC", False, f"{where}: {why}", _mend("--grpc-port"))
+            return
+    yield Finding("OTLP gRPC", True, f"{where} takes an export")
+
+
+def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether an export over HTTP is taken."""
+    where = authority(host, port)
+    # An empty message is a whole one, and its answer is too.
+    url = f"{access.scheme}://{where}/v1/traces"
+    answer = probes.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
+    if answer.ok:
+        yield Finding("OTLP HTTP", True, f"{where} takes an export")
+    else:
+        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port", answer))
+
+
+def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether Prometheus can scrape, and what an orchestrator would be told."""
+    where = authority(host, port)
+    for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
+        answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
+        if not answer.ok:
+            found = f"{where}/{path}: {answer.why}"
+            said = printable(answer.body.strip(), probes.WIDEST_WHY)
+            if said.startswith("not ready; failing"):
+                yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+                return
+            yield Finding("metrics", False, found, _mend("--metrics-port"))
+            return
+        said = printable(answer.body.strip(), probes.WIDEST_WHY)
+        if path == "readyz" and said.startswith("ready; degraded"):
+            yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+        else:
+            yield Finding("metrics", True, f"{where}/{path} {what}")
+    answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
+    if "tailspan_" in answer.body:
+        yield Finding("metrics", True, f"{where}/metrics serves Tailspan's series")
+    elif answer.status == _UNAUTHORISED:
+        yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
+    else:
+        found = f"{where}/metrics holds no tailspan_ series: another program's port"
+        yield Finding("metrics", False, found, _mend("--metrics-port"))
+
+
+def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Report parts that failed since the start and work again; /readyz names those that fail."""
+    samples = own_series(host, port, access, "tailspan_task_")
+    up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
+    working = 0
+    for sample in samples:
+        if sample.name != "tailspan_task_failures_total" or not up.get(sample.labels.get("task")):
+            continue
+        working += 1
+        if sample.value:
+            name = printable(sample.labels.get("task", ""), probes.WIDEST_WHY)
+            found = f"{name} failed {sample.value:.0f} times since the start, and works again"
+            yield Finding("tasks", None, found, _LOG)
+    if up:
+        yield Finding("tasks", working == len(up), f"{working} of {len(up)} parts work", None)
+
+
+def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """What was refused of what was meant for us, since the collector was started; nothing where
+    nothing was."""
+    refused: dict[str, float] = {}
+    for sample in own_series(host, port, access, "tailspan_collector_items_total"):
+        if sample.labels.get("result") == "refused" and sample.value:
+            reason = printable(sample.labels.get("reason", ""), probes.WIDEST_WHY)
+            refused[reason] = refused.get(reason, 0) + sample.value
+    for reason, count in refused.items():
+        items = "item" if count == 1 else "items"
+        yield Finding(
+            "refused",
+            None,
+            f"{count:,.0f} {items} since the collector started: {reason}",
+            _REFUSED_MENDS.get(reason, "the sender was told, its log says so; is it up to date?"),
+        )
+
+
+_REFUSED_MENDS = {
+    "in_the_future": "a sender's clock is more than a day ahead: set it by NTP; its log says so",
+    "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log says so",
+    "too_many_starts": "more engine starts than engines make: one restarts in a loop, or a sender"
+    " makes them up; its log says so",
+    "too_old": "a sender's clock is far behind, or it tells of long ago; --keep-rows is the limit",
+}
+
+
+def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether each target that is scraped answers; nothing where none is."""
+    samples = own_series(host, port, access, "tailspan_scrape_")
+    failures: dict[str, list[str]] = {}
+    for sample in samples:
+        if sample.name == "tailspan_scrape_failures_total":
+            count = f"{sample.value:.0f} {sample.labels.get('reason')}"
+            failures.setdefault(sample.labels.get("target", ""), []).append(count)
+    for sample in samples:
+        if sample.name == "tailspan_scrape_up":
+            target = sample.labels.get("target", "")
+            shown = printable(target, probes.WIDEST_WHY)
+            if sample.value:
+                yield Finding("scrape", True, f"{shown} is up")
+            else:
+                why = ", ".join(failures.get(target, []))
+                found = f"{shown} is down; so far: {printable(why, probes.WIDEST_WHY)}"
+                yield Finding("scrape", False, found, _mend_scrape(why))
+        elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
+            name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
+            mend = "the log of tailspan up says why; the targets of before are still asked"
+            yield Finding("scrape", False, f"{name} does not tell its targets", mend)
+
+
+def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
+    """Whether the pages are served, under a path where one is given."""
+    where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
+    answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
+    if answer.ok:
+        yield Finding("explorer", True, f"http://{where} answers")
+    else:
+        found = f"http://{where}: {answer.why}"
+        option = _mend("--explorer-port, --base-path")
+        mend = f"{option}; its log, explorer.log, lies beside the database"
+        yield Finding("explorer", False, found, mend)
+
+
+def _mend_scrape(reasons: str) -> str:
+    for reason, mend in _SCRAPE_MENDS.items():
+        if reason in reasons:
+            return mend
+    return "is it up, and is that its /metrics?"
+
+
+_SCRAPE_MENDS = {
+    "unauthorised": "give it a token that is good there: --scrape-token-file, or __token_file__ in"
+    " the file of targets",
+    "no_token": "its token cannot be read; the log of tailspan up says why",
+    "tls": "say who signed its certificate (--scrape-ca, __tls_ca_file__), or what name is in it"
+    " (__tls_server_name__); the log of tailspan up says more",
+}
+_UNAUTHORISED = 401
+_LOG = "the log of tailspan up says why; the part is started again by itself"
+_TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
+
+
+def _mend(option: str, answer: probes.Answer | None = None) -> str:
+    if answer is not None and answer.status == _UNAUTHORISED:
+        return _TOKEN
+    return f"start tailspan up, or say where it listens: --host, {option}"

@@ -1,0 +1,57 @@
+"""What a check finds: one line, and how to repair it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from telemetry.printable import printable
+
+_WIDEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        check: what was checked.
+        ok: None if it is neither right nor wrong.
+        detail: what was found.
+        mend: how to repair it.
+    """
+
+    check: str
+    ok: bool | None
+    detail: str
+    mend: str | None = None
+
+
+def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a check. If the check itself fails, that is a finding too."""
+    try:
+        yield from look
+    except Exception as error:  # a defect
+        what = getattr(look, "__name__", "look")
+        detail = printable(f"the check failed: {type(error).__name__}: {error}", _WIDEST)
+        yield Finding(what, None, detail, "this is a defect of tailspan doctor; please report it")
+
+
+def as_json(finding: Finding) -> str:
+    """Return a finding as a JSON object on one line."""
+    return json.dumps(asdict(finding))
+
+
+def as_text(finding: Finding) -> str:
+    """Return one line, and a second one if there is something to repair."""
+    mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
+    line = f"{mark}  {finding.check:<10} {finding.detail}"
+    return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line
+
+
+def length(seconds: float) -> str:
+    """Return a length of time in words."""
+    for unit, unit_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:,.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,140 @@
+"""GPUs, as `tailspan doctor` looks at them: those of this machine, and the readers of a running
+Tailspan."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import Engine
+
+from cli.checks.findings import Finding
+from cli.checks.newest import of_the_newest
+from cli.checks.own_metrics import own_series
+from cli.render.gpus import reasons, whys
+from server import probes
+from server.client_access import OPEN, Access
+from server.gpu_setup import GpuSetup
+from telemetry.printable import printable
+
+_WIDEST: Final = 400
+_NAMED: Final = 5
+LOOKED_AT_NS: Final = 600 * 10**9
+_DMESG: Final = (
+    "dmesg says more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
+    " or reboot"
+)
+_MEND: Final = {
+    "no_permission": "let this user, or its container, use the GPU: docker --gpus all,"
+    " runtimeClassName: nvidia, or the group of /dev/nvidia* or /dev/kfd",
+    "version_mismatch": "library and driver differ, as after an update: reboot",
+    "old_driver": "the driver is too old to tell; a dcgm-exporter may: --dcgm",
+    "timeout": f"the driver hangs: {_DMESG}",
+    "lost": _DMESG,
+    "needs_reset": _DMESG,
+    "no_power": "attach the GPU's power cables",
+    "shut": "a dcgm-exporter that wants a token: --dcgm-token-file; one whose certificate is signed"
+    " by an authority of your own: --dcgm-ca",
+}
+_ELSE: Final = "nvidia-smi or amd-smi may say more"
+
+
+def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
+    """What the GPUs of this machine tell, and what they cannot and why.
+
+    Args:
+        setup: which; None for all that this machine has.
+    """
+    from cli.commands.gpus import look
+    from collector.gpus.reader import MEASURED
+
+    samples, states = asyncio.run(look(setup or GpuSetup(local=True)))
+    for state in states:
+        if state.up is False and state.absence is not None:
+            why = state.absence.why
+            found = printable(f"{state.name}: {state.absence}", _WIDEST)
+            yield Finding("gpus", False, found, _MEND.get(why, _ELSE))
+        for what, absence in state.lost.items():
+            found = printable(f"{state.name}: {what}: {absence}", _WIDEST)
+            yield Finding("gpus", False, found, _MEND.get(absence.why, _ELSE))
+    for gpu in (gpu for state in states for gpu in state.gpus):
+        about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
+        told = f"{about} tells {len(gpu.values)} of {len(MEASURED) - 1}"
+        missing = whys(gpu)
+        if missing:
+            cannot = printable("; ".join(missing), _WIDEST)
+            yield Finding("gpus", None, f"{told}; not {cannot}")
+        else:
+            yield Finding("gpus", True, told)
+    if not samples and not any(state.up is False or state.lost for state in states):
+        yield Finding("gpus", True, f"none here. {reasons(states)}")
+
+
+def owners(url: str | None) -> Iterator[Finding]:
+    """Whether each GPU that was told of last is an engine's; nothing where no GPU was, or no
+    engine.
+
+    Args:
+        url: of the database; None for the default.
+    """
+    from store.queries import Window
+    from store.rollups.sample_rollups import stretches
+    from store.rollups.sample_tables import DEVICES, ENGINES
+
+    def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
+        minute = 60 * 10**9
+        start = max(0, newest - LOOKED_AT_NS) // minute * minute
+        window = Window(start, (newest // minute + 1) * minute)
+        engines, gpus = stretches(engine, window, (ENGINES, DEVICES))
+        replicas = sorted({replica for replica, *_ in engines.things})
+        return [(replica, gpu) for replica, gpu in gpus.things if replica not in replicas], replicas
+
+    found = of_the_newest(url, ask)
+    if found is None or not found[1]:
+        return
+    strangers, replicas = found
+    named = ", ".join(replicas[:_NAMED])
+    more = f" and {len(replicas) - _NAMED} more" if len(replicas) > _NAMED else ""
+    machines: dict[str, list[str]] = {}
+    for replica, gpu in sorted(strangers):
+        machines.setdefault(replica, []).append(gpu)
+    for replica, gpus in machines.items():
+        yield Finding(
+            "whose GPU",
+            None,
+            printable(
+                f"no engine is called {replica}, as whose {', '.join(gpus)} is told of: joined"
+                " with no request, and in no bill",
+                _WIDEST,
+            ),
+            printable(
+                "if an engine runs on it, say so where it is sampled (tailspan up, or tailspan gpus"
+                f" --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', REPLICA being {named}{more};"
+                " of a dcgm-exporter's also --dcgm-replica. It is found out by itself where the"
+                " server's processes can be seen: root or CAP_SYS_PTRACE, and the host's process"
+                " namespace",
+                2 * _WIDEST,
+            ),
+        )
+
+
+def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether each reader of GPUs of a running Tailspan tells; nothing where none does."""
+    samples = own_series(host, port, access, "tailspan_gpu_reader_")
+    failures: dict[str, list[str]] = {}
+    for sample in samples:
+        if sample.name == "tailspan_gpu_reader_failures_total":
+            counted = f"{sample.value:.0f} {sample.labels.get('reason')}"
+            failures.setdefault(sample.labels.get("reader", ""), []).append(counted)
+    for sample in samples:
+        if sample.name != "tailspan_gpu_reader_up":
+            continue
+        name = sample.labels.get("reader", "")
+        shown = printable(name, probes.WIDEST_WHY)
+        if sample.value:
+            yield Finding("GPU reader", True, f"{shown} is up")
+        else:
+            why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
+            found = f"{shown} tells nothing; so far: {why}"
+            shut = any(each.endswith(" shut") for each in failures.get(name, []))
+            mend = _MEND["shut"] if shut else "the log of tailspan up says more"
+            yield Finding("GPU reader", False, found, mend)

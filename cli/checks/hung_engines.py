@@ -1,0 +1,59 @@
+"""Whether engines take steps while requests are in flight: `tailspan doctor`, `slo status`."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import Engine
+
+from cli.checks.findings import Finding
+from store.replicas.hung_replicas import Hung, progress
+from telemetry.engines import MEND_HUNG
+from telemetry.printable import printable
+
+_WIDEST: Final = 120
+_MOST_NAMED: Final = 20
+
+UNFINISHED: Final = (
+    "SLOs count these requests as bad once they exceed a latency threshold, the others when they"
+    " end."
+)
+
+
+def steps(url: str | None) -> Iterator[Finding]:
+    """Yield the replicas that hang, or that none does; nothing if none reports.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+    """
+    from store.database import open_database
+    from store.errors import StoreError
+
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        found = progress(engine, time.time_ns())
+    except StoreError:
+        return  # another check says so
+    finally:
+        if engine is not None:
+            engine.dispose()
+    for each in found.hung[:_MOST_NAMED]:
+        yield Finding("steps", False, sentence(each), MEND_HUNG)
+    if found.replicas and not found.hung:
+        yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
+
+
+def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
+    """Return a line for each replica that hangs."""
+    hung = progress(engine, at_unix_ns).hung
+    return [f"{sentence(each)}. {UNFINISHED} {MEND_HUNG}" for each in hung[:_MOST_NAMED]]
+
+
+def sentence(each: Hung) -> str:
+    """Say that a replica hangs."""
+    requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
+    return (
+        f"{printable(each.replica, _WIDEST)} has {requests} running and has made no step for"
+        f" {each.last_step_age_s:.0f} s"
+    )

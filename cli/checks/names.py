@@ -1,0 +1,50 @@
+"""Whether each server has a name of its own, as `tailspan doctor` looks at it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.checks.findings import Finding
+from cli.checks.newest import of_the_newest
+from telemetry import time_text
+from telemetry.printable import printable
+
+_MOST_NAMED: Final = 20
+_MOST_SERVERS: Final = 4
+_WIDEST: Final = 120
+_LOOKED_AT_NS: Final = 600 * 10**9
+
+
+def names(url: str | None) -> Iterator[Finding]:
+    """Servers that share a name with another; nothing where no engine was heard of.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+    """
+    from store.queries import Window
+    from store.replicas.senders import names as named
+
+    found = of_the_newest(
+        url,
+        lambda engine, newest: named(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+    )
+    if found is None or not found.engines:
+        return
+    for each in found.shared[:_MOST_NAMED]:
+        starts = [
+            f"process {server.process}, started {time_text.moment(server.started_unix_ns)} UTC"
+            for server in each.servers
+        ]
+        more = len(starts) - _MOST_SERVERS
+        listed = "; ".join(starts[:_MOST_SERVERS]) + (f"; and {more} more" if more > 0 else "")
+        yield Finding(
+            "names",
+            False,
+            f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send as engine"
+            f" {each.engine} of this name at the same time ({listed}): their latencies, counters"
+            " and costs are mixed",
+            "give each server a name of its own: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME"
+            " in its environment; stop a server or simulation that is left from an earlier run",
+        )
+    if not found.shared:
+        number = "one engine has" if found.engines == 1 else f"{found.engines} engines have"
+        yield Finding("names", True, f"{number} a name that no other server uses")

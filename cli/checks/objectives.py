@@ -1,0 +1,114 @@
+"""Whether the objectives count the requests that come in: `tailspan doctor`."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from alerts import vocabulary
+from alerts.blindness import LOOKED_AT_S, REASONS, blind_because
+from alerts.burnrate import Counts
+from alerts.counting import by_second, read_tally
+from alerts.errors import AlertsError
+from alerts.objectives import Goodput, Objective
+from alerts.openslo import OBJECTIVES, load
+from alerts.places import expanded
+from analysis.blind_objectives import blind_reason
+from cli.checks.clocks import LEAD, SLO_LATE_S
+from cli.checks.findings import Finding
+from cli.checks.newest import of_the_newest
+from cli.checks.own_metrics import own_series
+from exporters.totals.slo import LATE
+from server import probes
+from server.client_access import OPEN, Access
+from store.queries import Window, request_count
+from telemetry.printable import printable
+
+
+def objectives(
+    url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
+) -> Iterator[Finding]:
+    """Yield the objectives that are blind, or that none is; nothing without recent requests.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+        paths: files and folders of objectives; empty for those that come with Tailspan.
+        host: where Tailspan runs.
+        port: of its `/metrics`.
+        access: the way in.
+    """
+    try:
+        known = load(paths or [OBJECTIVES]).objectives
+    except FileNotFoundError as error:
+        yield Finding("objectives", False, f"{error}: no such file", "correct --objectives")
+        return
+    except AlertsError as error:
+        yield Finding("objectives", False, str(error), "correct the file: tailspan slo check")
+        return
+    exported = _exported(host, port, access)
+    looked_at = [each for each in known if not exported or each.name in exported]
+    if others := sorted(exported.keys() - {each.name for each in known}):
+        names = ", ".join(printable(each, probes.WIDEST_WHY) for each in others)
+        yield Finding(
+            "objectives",
+            None,
+            f"Tailspan runs with objectives whose files are not named here: {names}",
+            "give the same --objectives as to tailspan up",
+        )
+    at_s = int(time.time())
+    found = of_the_newest(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
+    blind = {name: reason for name, reason in found.items() if reason is not None}
+    for name, reason in blind.items():
+        yield _blind(name, "in the last hour", reason)
+    late = {slo: reason for slo, reason in exported.items() if reason is not None}
+    for name, reason in late.items():
+        yield _blind(name, "on /metrics since Tailspan started", reason)
+    if seeing := sorted(found.keys() - blind.keys() - late.keys()):
+        yield Finding("objectives", True, f"counting their requests: {', '.join(seeing)}")
+
+
+def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
+    """Return the objectives on `/metrics`, each with why it is blind there: `late`, or None."""
+    events: dict[str, int] = {}
+    late: dict[str, int] = {}
+    # The counters are totals: a past that was sent once, as by a simulation, stays in them.
+    late_now = False
+    for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
+        slo = sample.labels.get(vocabulary.SLO, "")
+        if sample.name == LEAD:
+            late_now |= sample.value < -SLO_LATE_S
+        elif sample.name == vocabulary.EVENTS:
+            events[slo] = events.get(slo, 0) + int(sample.value)  # of all groups together
+        elif sample.labels.get(vocabulary.REASON) == LATE:
+            late[slo] = late.get(slo, 0) + int(sample.value)
+    return {
+        slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0) if late_now else None
+        for slo, number in events.items()
+    }
+
+
+def _reasons(
+    engine: Engine, objectives: Sequence[Objective], at_s: int
+) -> Mapping[str, str | None]:
+    """Return why each objective is blind; empty if no request was received in the last hour."""
+    from_s = at_s - LOOKED_AT_S
+    if not request_count(engine, Window(from_s * 10**9, at_s * 10**9)):
+        return {}
+    count = by_second()
+    found: dict[str, str | None] = {}
+    for objective in objectives:
+        tallies = [
+            read_tally(engine, each.indicator, from_s, at_s, count)
+            for each in expanded(engine, [objective])
+            if isinstance(each.indicator, Goodput)
+        ]
+        if tallies:
+            found[objective.name] = blind_reason(engine, objective, tallies, at_s)
+    return found
+
+
+def _blind(name: str, when: str, reason: str) -> Finding:
+    why, remedy = REASONS[reason]
+    shown = printable(name, probes.WIDEST_WHY)
+    return Finding("objectives", False, f"{shown} is blind {when}: {why}", remedy)

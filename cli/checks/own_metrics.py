@@ -1,0 +1,33 @@
+"""Reads the series that a running Tailspan exports on its /metrics."""
+
+from typing import TYPE_CHECKING, Final
+
+from cli.options.addresses import authority
+from server import probes
+from server.client_access import Access
+
+if TYPE_CHECKING:  # a command waits for its imports
+    from prometheus_client.samples import Sample
+
+TIMEOUT_S: Final = 3.0
+MOST_BYTES: Final = 64 * 2**20
+"""A thousand replicas export about 40 MB, and the series that are read here come last."""
+
+
+def own_series(
+    host: str, port: int, access: Access, prefix: str | tuple[str, ...]
+) -> "list[Sample]":
+    """Return the samples whose names have one of these prefixes.
+
+    The list is empty if no program listens there, or if it is another program.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    url = f"{access.scheme}://{authority(host, port)}/metrics"
+    body = probes.get(url, TIMEOUT_S, access, most_bytes=MOST_BYTES).body
+    lines = [line for line in body.splitlines() if line.startswith(prefix)]
+    try:
+        families = list(text_string_to_metric_families("\n".join([*lines, ""])))
+    except ValueError:
+        return []
+    return [sample for family in families for sample in family.samples]

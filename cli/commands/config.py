@@ -1,0 +1,139 @@
+"""`tailspan config`: with which arguments the engines run, and how two configurations differ."""
+
+import json
+from typing import Any
+
+import click
+
+from cli.options.settings import config_option
+from cli.options.shared import database_option, format_option
+from cli.render import text
+from store.database import open_database
+from store.replicas import engine_starts
+from telemetry import time_text
+from telemetry.starts import Argument, EngineStart, differences, read
+
+EXAMPLES = """\b
+Examples:
+  tailspan config
+  tailspan config 3f2a91c0
+  tailspan config 3f2a 81bd
+  tailspan config --format json
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("fingerprint", nargs=-1)
+@format_option("A table to read, or one JSON object a line.")
+@database_option
+@config_option
+def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
+    """Show the configuration of each engine, the arguments of one, or what two differ in.
+
+    A configuration goes by its FINGERPRINT, which every request bears as `config`; its first
+    digits will do. With none named: what each engine was last started with.
+    """
+    if "" in fingerprint:
+        raise click.UsageError("a fingerprint is empty: tailspan config lists them")
+    if len(fingerprint) > 2:
+        raise click.UsageError(f"{len(fingerprint)} fingerprints; allowed: none, one or two")
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    if not fingerprint:
+        _show_engines(engine_starts.in_force(engine), form)
+        return
+    chosen = [_the_one(engine_starts.starts_of(engine, each), each) for each in fingerprint]
+    if len(chosen) == 1:
+        _show_arguments(chosen[0], form)
+    else:
+        _show_differences(chosen[0], chosen[1], form)
+
+
+def _the_one(found: list[EngineStart], given: str) -> EngineStart:
+    exact = [start for start in found if start.config == given]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    shown = text.printable(given, text.WIDEST)
+    if not found:
+        raise click.UsageError(f"no engine was started with {shown!r}: tailspan config lists them")
+    several = ", ".join(start.config for start in found[:8])
+    raise click.UsageError(f"{shown!r} is the beginning of several: {several}")
+
+
+def _show_engines(found: list[EngineStart], form: str) -> None:
+    if form == "json":
+        for start in found:
+            _print(_told(start))
+        return
+    if not found:
+        click.echo("No engine has told of its start yet.", err=True)
+        return
+    if any(start.simulated for start in found):
+        click.echo("simulated data\n")
+    header = ["replica", "engine", "model", "vLLM", "config", "since (UTC)"]
+    rows = [
+        [
+            text.label(start.replica),
+            text.count(start.engine),
+            text.label(start.model),
+            text.label(start.version),
+            text.label(start.config),
+            time_text.moment(start.at_unix_ns),
+        ]
+        for start in found
+    ]
+    for line in text.table(header, rows, left=len(header)):
+        click.echo(line)
+    configs = sorted({start.config for start in found})
+    if len(configs) > 1:
+        click.echo(f"\nWhat they differ in: tailspan config {configs[0]} {configs[1]}")
+
+
+def _show_arguments(start: EngineStart, form: str) -> None:
+    if form == "json":
+        _print(_told(start))
+        return
+    model, version = text.label(start.model), text.label(start.version)
+    click.echo(f"{text.label(start.config)}: {model} on vLLM {version}\n")
+    rows = [[text.label(name), _shown(value)] for name, value in read(start.arguments).items()]
+    for line in text.table(["argument", "value"], rows, left=2):
+        click.echo(line)
+
+
+def _show_differences(before: EngineStart, after: EngineStart, form: str) -> None:
+    found = differences(before.arguments, after.arguments)
+    if form == "json":
+        for each in found:
+            _print(each._asdict())
+        return
+    if not found:
+        click.echo("They do not differ in any argument that is told.")
+        return
+    header = ["argument", text.label(before.config), text.label(after.config)]
+    rows = [[text.label(each.argument), _shown(each.before), _shown(each.after)] for each in found]
+    for line in text.table(header, rows, left=3, keep=3):
+        click.echo(line)
+
+
+def _shown(value: Argument | None) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return text.label(value if not isinstance(value, float) else f"{value:g}")
+
+
+def _told(start: EngineStart) -> dict[str, Any]:
+    return {
+        "config": start.config,
+        "replica": start.replica,
+        "engine": start.engine,
+        "model": start.model,
+        "version": start.version,
+        "region": start.region,
+        "since": start.at_unix_ns / 1e9,
+        "simulated": start.simulated,
+        "arguments": read(start.arguments),
+    }
+
+
+def _print(told: dict[str, Any]) -> None:
+    click.echo(json.dumps(told, allow_nan=False))

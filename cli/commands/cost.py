@@ -1,0 +1,287 @@
+"""`tailspan cost`: the bill of a stretch of time, and what it was for."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from sqlalchemy import Engine
+
+from cli.options import time_range
+from cli.options.price_files import prices_of
+from cli.options.settings import config_option
+from cli.options.shared import (
+    database_option,
+    format_option,
+    objectives_option,
+    prices_option,
+    time_options,
+)
+from cli.render import cost as cost_text
+from store.database import open_database
+from store.queries import Window
+
+if TYPE_CHECKING:
+    from alerts.objectives import Objective
+    from cost.bill import Bill
+    from cost.bill_lines import Line
+    from cost.energy import Energy, GroupEnergy
+    from cost.groups import Group
+    from cost.managed import BreakEven, Comparison
+    from cost.prices import PriceList
+    from telemetry.accounts import Accounts
+
+DIMENSIONS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome", "hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """All that is told of a stretch of time."""
+
+    accounts: "Accounts"
+    bill: "Bill"
+    compared: "Sequence[Comparison]"
+    not_compared: Sequence[str]
+    """Why some traffic has no managed price."""
+    break_even: "BreakEven | None"
+    energy: "Energy | None"
+    drawn: "Sequence[GroupEnergy | None]"
+    """Of each of the bill's groups."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan cost
+  tailspan cost --last 24h --by tenant
+  tailspan cost --last 7d --by model,hour --format json
+  tailspan cost --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --prices prices.yaml
+\b
+A price file, whose entries go before those that come along (cost/prices.yaml):
+  devices:
+    - match: "NVIDIA H100 80GB HBM3"     # * stands for anything; cpu is an engine on a CPU
+      usd_per_hour: 2.10                 # of one GPU
+      regions: {eu-central-1: 2.35}
+  replicas:
+    - match: "batch-*"
+      usd_per_hour: 9.80                 # of one engine, all its GPUs
+  managed:
+    - {match: "chat", provider: openrouter, model: qwen/qwen3-32b}
+"""
+)
+@time_options
+@click.option(
+    "--by",
+    default="",
+    metavar="LABEL,LABEL",
+    help=f"What it was for, by any of {', '.join(DIMENSIONS)}.",
+)
+@prices_option
+@objectives_option
+@format_option("Text to read, or one JSON object.")
+@database_option
+@config_option
+def cost(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    by: str,
+    prices: Path | None,
+    objectives: tuple[Path, ...],
+    form: str,
+    database: str | None,
+) -> None:
+    """Print what serving cost: requests, recomputation, idle time and loading sum to the bill.
+
+    The bill is the price of each engine times the time that it was up, in whole minutes. Each
+    request pays for its share of its engine's steps. What evictions made the engine compute
+    again is recomputed; the time between steps is idle; the time from the start of a process
+    until its engine was ready is loading; the rest, of requests that have not ended or whose
+    account was lost, is unbilled. Seconds are priced at the prices in force now, whatever
+    cost_usd a request was given as it came.
+
+    Beside it: the price of the same tokens at a managed API (genai-prices), the volume at which
+    self-hosting becomes cheaper, and energy and CO₂ where GPUs report them.
+    """
+    from alerts.errors import AlertsError
+    from alerts.openslo import OBJECTIVES, load
+
+    dimensions = _dimensions(by)
+    try:
+        window = time_range.window(last, start, end, time.time_ns())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    in_force = prices_of(prices)
+    try:
+        promised = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    found = reckon(engine, window, dimensions, in_force, promised)
+    if form == "json":
+        click.echo(json.dumps(as_json(found), allow_nan=False))
+    elif found.bill.total is None and not found.bill.unpriced:
+        click.echo(cost_text.nothing(engine, window), err=True)
+    else:
+        for line in cost_text.lines(found):
+            click.echo(line)
+
+
+def reckon(
+    engine: Engine,
+    window: Window,
+    by: Sequence[str],
+    prices: "PriceList",
+    objectives: "Sequence[Objective]" = (),
+) -> Cost:
+    """The bill of a window and all that is held against it."""
+    from cost.bill import bill
+    from cost.energy import energy, energy_by_group, total_energy
+    from cost.managed import break_even, tokens_by_model
+    from store.billing.accounts import accounts
+    from ui.views.cost.comparison import compared, kept
+
+    read = accounts(engine, window, [name for name in by if name != "hour"])
+    found = bill(read, prices, by)
+    held, missing = compared(tokens_by_model(read.cells), prices)
+    whole = bool(held) and not missing and not found.unpriced
+    stretch = Window(read.from_unix_ns, read.to_unix_ns)
+    by_replica = energy(read, prices, found.uptime)
+    return Cost(
+        accounts=read,
+        bill=found,
+        compared=held,
+        not_compared=missing,
+        break_even=break_even(found.usd_per_hour, held, kept(engine, stretch, objectives))
+        if whole
+        else None,
+        energy=total_energy(by_replica.values()),
+        drawn=energy_by_group(found, by_replica),
+    )
+
+
+def as_json(found: Cost) -> dict[str, Any]:
+    """All of it as one object; null is unknown."""
+    bill = found.bill
+    total = bill.total
+    return {
+        "from": bill.from_unix_ns / 1e9,
+        "to": bill.to_unix_ns / 1e9,
+        "simulated": found.accounts.simulated,
+        "apportioned": found.accounts.apportioned,
+        "engines_from": found.accounts.engines_from_unix_ns / 1e9
+        if found.accounts.engines_from_unix_ns > bill.from_unix_ns
+        else None,
+        "gaps_s": bill.uptime.gaps_s,
+        "total": None if total is None else _line(total, named=False),
+        "contradicted_s": bill.uptime.contradicted_s,
+        "usd_per_hour": bill.usd_per_hour if bill.rates else None,
+        "mean_engines": bill.engines if bill.rates else None,
+        "rates": [
+            {
+                "replica": replica,
+                "what": rate.what,
+                "devices": rate.devices,
+                "usd_per_hour": rate.usd_per_hour,
+                "source": rate.origin.source,
+                "date": rate.origin.date,
+            }
+            for replica, rates in bill.rates.items()
+            for rate in rates
+        ],
+        "unpriced": [each._asdict() for each in bill.unpriced],
+        "by": list(bill.by),
+        "groups": [
+            _group(group, bill.by, drawn)
+            for group, drawn in zip(bill.groups, found.drawn, strict=True)
+        ],
+        "lines": [_line(line, named=True) for line in bill.lines],
+        "managed": [
+            {
+                "model": each.model,
+                "provider": each.at.provider,
+                "managed_model": each.at.model,
+                "requests": each.tokens.requests,
+                "cost_usd": each.usd,
+            }
+            for each in found.compared
+        ],
+        "not_compared": list(found.not_compared),
+        "break_even": None
+        if found.break_even is None
+        else {
+            "rps": found.break_even.rps,
+            "requests_per_month": found.break_even.requests_per_month,
+            "tokens_per_month": found.break_even.tokens_per_month,
+            "kept_rps": found.break_even.sustainable.rps,
+            "judged_requests": found.break_even.sustainable.requests,
+            "reachable": found.break_even.reachable,
+        },
+        "energy": None
+        if found.energy is None
+        else {
+            "joules": found.energy.joules,
+            "idle_joules": found.energy.idle_j,
+            "gpu_seconds": found.energy.seen_s,
+            "co2_g": found.energy.co2_g,
+            "idle_is_fitted": found.energy.fitted,
+        },
+    }
+
+
+def _line(line: "Line", *, named: bool) -> dict[str, Any]:
+    name = {"replica": line.replica, "hour": line.hour_unix_s} if named else {}
+    return {
+        **name,
+        "bill_usd": line.bill_usd,
+        "requests_usd": line.requests_usd,
+        "lost_usd": line.lost_usd,
+        "wasted_usd": line.wasted_usd,
+        "idle_usd": line.idle_usd,
+        "loading_usd": line.loading_usd,
+        "unbilled_usd": line.unbilled_usd,
+        "requests": line.requests,
+        "engines": line.engines,
+        "wall_s": line.wall_s,
+        "busy_s": line.busy_s,
+        "priced_by": line.priced_by,
+    }
+
+
+def _group(group: "Group", by: Sequence[str], drawn: "GroupEnergy | None") -> dict[str, Any]:
+    named: dict[str, Any] = dict(zip(by, group.labels, strict=True))
+    if "hour" in named:
+        named["hour"] = int(named["hour"])
+    return {
+        **named,
+        "requests": group.requests,
+        "unpriced_requests": group.unpriced,
+        "cost_usd": group.usd,
+        "lost_usd": None if group.usd is None else group.lost_usd,
+        "wasted_usd": None if group.usd is None else group.wasted_usd,
+        "prompt_tokens": group.prompt_tokens,
+        "cached_tokens": group.cached_tokens,
+        "output_tokens": group.output_tokens,
+        "usd_per_1k_input_tokens": group.usd_per_1k_in,
+        "usd_per_1k_output_tokens": group.usd_per_1k_out,
+        "priced_by": sorted(group.priced_by),
+        "joules": None if drawn is None else drawn.joules,
+        "co2_g": None if drawn is None else drawn.co2_g,
+    }
+
+
+def _dimensions(by: str) -> list[str]:
+    names = [name.strip() for name in by.split(",")] if by.strip() else []
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.UsageError(
+                f"--by {by!r}: {name!r} is nothing to tell costs by;"
+                f" allowed: {', '.join(DIMENSIONS)}"
+            )
+        if names.count(name) > 1:
+            raise click.UsageError(f"--by {by!r}: {name} is given twice")
+    return names

@@ -1,0 +1,192 @@
+"""`tailspan explain`: why the tail grew, for whom, because of what, and what to change."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from alerts.openslo import OBJECTIVES
+from analysis.explain import Answer, explain_window
+from cli.commands import explain_incident, explain_request
+from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
+from cli.options import time_range
+from cli.options.question import Question as Asked
+from cli.options.question import ask, nothing_found, question_options, silence
+from cli.options.shared import objectives_option
+from cli.render import text
+from cli.render.explanation import compared_with, of_answer
+from diagnosis.explanation import Verdict
+from diagnosis.explanation_json import as_json
+from diagnosis.question import Metric, Span
+
+FOUND = 1
+"""Exit status where the tail has grown: it should stop a pipeline."""
+
+_OF_A_WINDOW = {
+    "last": "--last",
+    "start": "--from",
+    "end": "--to",
+    "where": "--where",
+    "baseline": "--baseline",
+    "request_id": "--request",
+}
+"""What an incident says itself: when it was, and of which requests."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan explain
+  tailspan explain --last 1h --metric tpot --where model=llama-3-8b
+  tailspan explain --from 2026-11-20T10:00Z --to 2026-11-20T10:30Z \\
+      --baseline 2026-11-20T09:00Z/2026-11-20T10:00Z --format json
+  tailspan explain --incident chat
+  tailspan explain --incident chat@2026-11-20T10:05Z --metric tpot
+  tailspan explain --request chatcmpl-8f14e45f
+"""
+)
+@question_options
+@click.option(
+    "--metric",
+    type=click.Choice([metric.value for metric in Metric]),
+    default=Metric.TTFT.value,
+    show_default=True,
+    help="Which latency; of an incident, by default the one that broke its objective most.",
+)
+@click.option(
+    "--baseline",
+    metavar="FROM/TO",
+    help="What to hold it against, as --from and --to.  [default: the same length"
+    " just before, or before the incident that is under way]",
+)
+@click.option(
+    "--incident",
+    metavar="SLO[@TIME]",
+    help="Why an objective's budget burned: its newest incident, or the one at that time.",
+)
+@objectives_option
+@click.option(
+    "--by-size",
+    is_flag=True,
+    help="Let the size of the growth decide whether there is an incident, not the objectives.",
+)
+@click.option(
+    "--request",
+    "request_id",
+    metavar="ID",
+    help="One request: its parts, and who delayed it. An id of its server or of its trace, or"
+    " TRACE/SPAN; looks at the whole database.",
+)
+def explain(
+    form: str,
+    metric: str,
+    baseline: str | None,
+    incident: str | None,
+    objectives: tuple[Path, ...],
+    by_size: bool,
+    request_id: str | None,
+    **asked: Any,
+) -> None:
+    """Say why a latency grew.
+
+    There is an incident where more requests break an objective than before, beyond chance; where
+    no objective is about this latency, the size of the growth decides.
+
+    The slowest requests of the window (one in a hundred, or more where there are few) are held
+    against the baseline's slowest. What was added to them is divided among causes; each comes
+    with the share that it brought about, the evidence in numbers, and what to change. Where the
+    tail has not grown, or there are too few requests to know, the answer says so.
+
+    With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request tells the
+    link to the request's page, too.
+
+    Exit status 1: it has grown.
+    """
+    _refuse_together(incident)
+    if by_size and (incident is not None or _given("objectives")):
+        raise click.UsageError(
+            "--by-size leaves the objectives out: give it without --incident and --objectives"
+        )
+    question = ask(**asked)
+    if incident is not None:
+        chosen = Metric(metric) if _given("metric") else None
+        why = incident_explained(question.engine, incident, objectives or (OBJECTIVES,), chosen)
+        about = {
+            "incident": explain_incident.as_json(why.incident),
+            "verdict_sentence": why.verdict.sentence,
+        }
+        lines = [explain_incident.said(why.incident), *verdict_lines(why)]
+        _tell(Answer(why.explanation), form, question, lines, about)
+    elif request_id is not None:
+        click.echo(explain_request.told(question.engine, request_id, form))
+    else:
+        given = _baseline(baseline)
+        window = question.window
+        if given and given[0] < window.to_unix_ns and window.from_unix_ns < given[1]:
+            raise click.UsageError(
+                f"--baseline {baseline!r} overlaps the window, {text.span(window)}"
+            )
+        answer = explain_window(
+            question.engine,
+            Metric(metric),
+            Span(question.window.from_unix_ns, question.window.to_unix_ns),
+            question.equals,
+            () if by_size else objectives_at(objectives or (OBJECTIVES,)),
+            None if given is None else Span(*given),
+        )
+        _tell(answer, form, question)
+
+
+def _tell(
+    answer: Answer,
+    form: str,
+    question: Asked,
+    lines: Sequence[str] = (),
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    told = answer.explanation
+    if form == "json":
+        incidents = [explain_incident.as_json(row) for row in answer.incidents]
+        beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}
+        click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
+    else:
+        if silent := silence(question.engine, told.question.window.to_unix_ns):
+            click.echo(silent)
+        for each in lines:
+            click.echo(each)
+        if told.requests or lines:
+            click.echo("\n".join(of_answer(answer)))
+        else:
+            click.echo(nothing_found(question), err=True)
+    if told.verdict is Verdict.INCIDENT:
+        click.get_current_context().exit(FOUND)
+
+
+def _refuse_together(incident: str | None) -> None:
+    for name, option in _OF_A_WINDOW.items():
+        if incident is not None and _given(name):
+            raise click.UsageError(f"--incident and {option} are two questions: give one of them")
+
+
+def _given(parameter: str) -> bool:
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.COMMANDLINE
+
+
+def _baseline(given: str | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    start, slash, end = given.partition("/")
+    try:
+        if not slash:
+            raise ValueError("it must be FROM/TO")
+        found = time_range.instant_ns(start), time_range.instant_ns(end)
+        if found[0] >= found[1]:
+            raise ValueError("it must end after it begins")
+    except ValueError as error:
+        raise click.UsageError(f"--baseline {given!r}: {error}") from error
+    return found

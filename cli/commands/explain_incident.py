@@ -1,0 +1,149 @@
+"""`tailspan explain --incident`: from an objective's name to why its budget burned."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from sqlalchemy import Engine
+
+from alerts.errors import AlertsError
+from alerts.objectives import Objective
+from alerts.openslo import load
+from alerts.places import expanded
+from analysis.cause_sentences import first_cause_sentence
+from analysis.explain import explain_question
+from analysis.incident import (
+    IncidentVerdict,
+    incident_at,
+    leading_verdict,
+    read_questions,
+    split_incident_name,
+)
+from cli.options import time_range
+from diagnosis.explanation import Explanation
+from diagnosis.question import Metric
+from store.alerting.incidents import IncidentRow, read_incidents
+from telemetry import time_text
+
+SHOWN = 5
+"""Incidents that an error names, the newest first."""
+
+
+class Answer(NamedTuple):
+    """An incident, its verdict, and the explanation to print: of the latency that was asked for,
+    or else of the one that speaks for the incident."""
+
+    incident: IncidentRow
+    verdict: IncidentVerdict
+    explanation: Explanation
+
+
+def incident_explained(
+    engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
+) -> Answer:
+    """Explain one incident: all latencies of its objective, once.
+
+    Args:
+        engine: from `open_database`.
+        named: the objective's name, with `@TIME` that of one incident: when it began, alerted
+            or any instant of it. Without, its newest.
+        objectives: files and folders in which it is promised.
+        metric: which latency to print; None for the one that speaks for the incident.
+
+    Raises:
+        click.UsageError: there is no such objective or incident, or it promises no latency.
+        click.ClickException: the objectives cannot be read.
+    """
+    name, instant = split_incident_name(named)
+    objective = _objective(engine, name, objectives)
+    incident = _incident(engine, objective, instant)
+    asked = read_questions(engine, objective, incident, int(time.time()))
+    told = {each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics}
+    if metric is not None and metric not in told:
+        told[metric] = explain_question(engine, asked.of(metric), [objective])
+    verdict = leading_verdict([told[each] for each in asked.metrics or told])
+    if verdict is None:
+        raise click.UsageError(
+            f"--incident {named!r}: {name} promises no latency; say which one to explain:"
+            f" --metric {'|'.join(each.value for each in Metric)}"
+        )
+    return Answer(incident, verdict, verdict.first if metric is None else told[metric])
+
+
+def said(incident: IncidentRow) -> str:
+    """The incident in a line."""
+    end = incident.ended_unix_s
+    return (
+        f"{incident.slo} ({incident.severity}):"
+        f" began {time_text.moment(incident.began_unix_s * 10**9)} UTC,"
+        f" alerted {time_text.moment(incident.fired_unix_s * 10**9)},"
+        f" {'ongoing' if end is None else f'ended {time_text.moment(end * 10**9)}'}."
+    )
+
+
+def verdict_lines(answer: Answer) -> Iterator[str]:
+    """The verdict, in the words of the page and the alert, and what the other latencies show."""
+    if answer.verdict.sentence is not None:
+        yield f"Verdict: {answer.verdict.sentence}"
+    for each in (answer.verdict.first, *answer.verdict.others):
+        if each is not answer.explanation and each is not answer.verdict.first and each.causes:
+            yield f"Also: {first_cause_sentence(each)}"
+
+
+def as_json(incident: IncidentRow) -> dict[str, Any]:
+    """The incident as JSON; instants are unix seconds."""
+    return {
+        "slo": incident.slo,
+        "severity": incident.severity,
+        "began": incident.began_unix_s,
+        "fired": incident.fired_unix_s,
+        "ended": incident.ended_unix_s,
+    }
+
+
+def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
+    """The objectives of files and folders.
+
+    Raises:
+        click.UsageError: there is no such file or folder, or they cannot be read.
+    """
+    try:
+        return load(paths).objectives
+    except FileNotFoundError as error:
+        raise click.UsageError(f"--objectives {error}") from error
+    except AlertsError as error:
+        raise click.UsageError(f"--objectives {error}") from error
+
+
+def _objective(engine: Engine, name: str, paths: Sequence[Path]) -> Objective:
+    found = expanded(engine, objectives_at(paths))
+    for each in found:
+        if each.name == name:
+            return each
+    raise click.UsageError(
+        f"--incident {name!r}: no objective has this name;"
+        f" allowed: {', '.join(each.name for each in found)}"
+    )
+
+
+def _incident(engine: Engine, objective: Objective, instant: str | None) -> IncidentRow:
+    rows = read_incidents(engine, objective.name)
+    if not rows:
+        raise click.UsageError(
+            f"--incident {objective.name!r}: it has had no incident;"
+            " `tailspan slo status` shows how its budget burns"
+        )
+    if instant is None:
+        return rows[0]
+    try:
+        at_s = time_range.instant_ns(instant) // 10**9
+    except ValueError as error:
+        raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
+    if (row := incident_at(rows, at_s)) is not None:
+        return row
+    began = ", ".join(time_text.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
+    raise click.UsageError(
+        f"--incident {objective.name}@{instant}: none then; its newest began {began} (UTC)"
+    )

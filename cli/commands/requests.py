@@ -1,0 +1,141 @@
+"""`tailspan requests`: the requests themselves, one a line."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from cli.options.question import Question, ask, nothing_found, question_options, silence
+from cli.render import text
+from store import queries
+from store.requests.network_time import networks
+from telemetry import time_text
+
+STARTED_AT = "started_at"
+NETWORK = "network_s"
+_COLUMNS = queries.REQUEST_COLUMNS
+KEYS = (
+    *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
+    NETWORK,
+)
+"""The JSON's keys: every field of a request, and what is computed from them. A contract with those
+who read it: a key, once published, stays."""
+
+SORTABLE = tuple(key for key in KEYS if key != NETWORK)
+"""The network's share is worked out for what is shown, so nothing can be shown by it."""
+
+TEXT_LIMIT = 20
+"""Rows of text where none are asked for."""
+
+_LABELS = ("request_id", "model", "lora", "route", "tenant", "region", "replica", "outcome")
+_DURATIONS = {
+    "queue_s": "queue",
+    "prefill_s": "prefill",
+    "decode_s": "decode",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "e2e_s": "E2E",
+}
+_COUNTS = {"prompt_tokens": "prompt", "output_tokens": "output"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan requests
+  tailspan requests --last 1h --sort -e2e_s --limit 10
+  tailspan requests --where tenant=acme --where outcome=abort
+  tailspan requests --from 2026-11-20T10:00:00Z --to 2026-11-20T10:05:00Z --format json
+"""
+)
+@question_options
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help=f"At most N requests.  [default: {TEXT_LIMIT} as text, all as JSON]",
+)
+@click.option(
+    "--sort",
+    default=f"-{STARTED_AT}",
+    show_default=True,
+    metavar="KEY",
+    help="Any key of the JSON but network_s; with a - before it, largest first."
+    " Unknown comes last.",
+)
+def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
+    """Show requests: what each waited for, and how it ended.
+
+    As JSON one object a line: durations in seconds (_s), started_at in unix seconds, null
+    for what is unknown. network_s is what the client measured less what the server did, where
+    a client's own span tells of the same request. Where several sources tell of a request,
+    the best one is shown: instrumentation, then native, then client.
+    """
+    order_by = _order_by(sort)
+    question = ask(**asked)
+    if limit is None and form == "text":
+        limit = TEXT_LIMIT
+    try:
+        found = queries.request_table(
+            question.engine,
+            question.window,
+            equals=question.equals,
+            columns=_COLUMNS,
+            order_by=order_by,
+            limit=limit,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not found.num_rows:
+        click.echo(nothing_found(question), err=True)
+    elif form == "json":
+        _print_json(found, networks(question.engine, question.window, found))
+    else:
+        _print_text(found, question, sort)
+
+
+def _order_by(sort: str) -> str:
+    key = sort.removeprefix("-")
+    if key not in SORTABLE:
+        raise click.UsageError(
+            f"--sort {sort!r}: {key!r} is no key; allowed: {', '.join(SORTABLE)}"
+        )
+    return sort.replace(STARTED_AT, "received_unix_ns")
+
+
+def _print_json(found: pa.Table, network_s: Sequence[float | None]) -> None:
+    through = iter(network_s)
+    for batch in found.to_batches(max_chunksize=1_000):
+        lines = []
+        for row in batch.to_pylist():
+            row |= {STARTED_AT: row["received_unix_ns"] / 1e9, NETWORK: next(through)}
+            lines.append(json.dumps({key: row[key] for key in KEYS}, allow_nan=False))
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _print_text(found: pa.Table, question: Question, sort: str) -> None:
+    total = queries.request_count(question.engine, question.window, equals=question.equals)
+    order = "newest first" if sort == f"-{STARTED_AT}" else f"sorted by {sort}"
+    if silent := silence(question.engine, question.window.to_unix_ns):
+        click.echo(silent)
+    click.echo(f"Requests received {text.span(question.window)}")
+    click.echo(f"{found.num_rows:,} of {total:,}, {order}")
+    if queries.simulated(question.engine, question.window):
+        click.echo("simulated data")
+    click.echo()
+    rows = [
+        [
+            time_text.moment(row["received_unix_ns"]),
+            *(text.label(row[key]) for key in _LABELS),
+            *(text.seconds(row[key]) for key in _DURATIONS),
+            *(text.count(row[key]) for key in _COUNTS),
+            text.usd(row["cost_usd"]),
+        ]
+        for row in found.to_pylist()
+    ]
+    header = ["received (UTC)", *_LABELS, *_DURATIONS.values(), *_COUNTS.values(), "cost"]
+    for line in text.table(header, rows, left=1 + len(_LABELS)):
+        click.echo(line)

@@ -1,0 +1,102 @@
+"""`tailspan settings`: the settings of `tailspan up`, and where each comes from."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from cli.options.settings import FILE_READ, Setting, all_settings, file_option, shown
+from cli.options.shared import format_option
+from cli.render import text
+
+HIDDEN: Final = "(hidden)"
+SECRET_VARIABLES: Final = ("TAILSPAN_FORWARD_HEADERS",)
+
+
+@dataclass(frozen=True, slots=True)
+class InEffect:
+    """A setting as it is in effect.
+
+    Attributes:
+        setting: its key in the file.
+        value: as it was written; None if it is not set.
+        source: default, the environment variable, or the file.
+    """
+
+    setting: str
+    value: Any
+    source: str
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan settings
+  tailspan settings --config /etc/tailspan/tailspan.toml
+  tailspan settings --format json
+"""
+)
+@file_option("file")
+@format_option("A table, or one JSON object per line.")
+def settings(file: Path | None, form: str) -> None:
+    """Show the settings of `tailspan up` and where each comes from.
+
+    Reads the settings file and the environment as `tailspan up` does, and checks every value.
+    Passwords and tokens are not shown.
+    """
+    from cli.commands.up import up
+
+    words = [] if file is None else ["--config", str(file)]
+    parent = click.get_current_context().parent
+    with up.make_context("up", words, parent=parent) as context:
+        found = list(in_effect(context))
+        read = context.meta.get(FILE_READ)
+    if form == "json":
+        for each in found:
+            click.echo(json.dumps(asdict(each), allow_nan=False))
+        return
+    click.echo(f"Settings file: {read or 'none'}\n")
+    rows = [[each.setting, _text(each.value), each.source] for each in found]
+    for line in text.table(["setting", "value", "from"], rows, left=3, keep=3):
+        click.echo(line)
+
+
+def in_effect(context: click.Context) -> Iterator[InEffect]:
+    """Yield the settings of a context of `tailspan up`, then the variables that hold secrets."""
+    for each in all_settings():
+        value, source = each.consume_value(context, {})
+        yield InEffect(each.key, _plain(each, value), _source(context, each, source))
+    secret = {each.value_variable for each in all_settings() if each.value_variable}
+    for variable in sorted({*secret, *SECRET_VARIABLES}):
+        if os.environ.get(variable):
+            yield InEffect(variable, HIDDEN, variable)
+
+
+def _source(context: click.Context, each: Setting, source: ParameterSource) -> str:
+    if source is ParameterSource.DEFAULT_MAP:
+        return str(context.meta[FILE_READ])
+    return each.variable if source is ParameterSource.ENVIRONMENT else "default"
+
+
+def _plain(each: Setting, value: Any) -> Any:
+    """Return a value as JSON can hold it, without credentials."""
+    if isinstance(value, list | tuple):
+        return [_plain(each, item) for item in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | Path):
+        return shown(str(value)).strip('"')
+    return each.show_default if isinstance(each.show_default, str) else None  # not set
+
+
+def _text(value: Any) -> str:
+    if value in (None, [], ""):
+        return text.UNKNOWN
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

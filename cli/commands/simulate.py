@@ -1,0 +1,204 @@
+"""`tailspan simulate`: a simulated vLLM fleet that tells a collector of itself."""
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.options import faults as faults_in_words
+from cli.options.credentials import check_otlp_headers, insecure_credentials_option
+from cli.options.durations import Duration
+from cli.options.numbers import FiniteRange
+
+if TYPE_CHECKING:
+    from simulator.fleet_config import Router
+
+_EXAMPLES = """\b
+Examples:
+  tailspan simulate
+  tailspan simulate --replicas 4 --rate 8 --incident engine_stall
+  tailspan simulate --fault gpu_throttling:0.5@40m --fault tenant_flood@50m+5m --truth truth.jsonl
+  tailspan simulate --trace requests.csv --router cache_aware --fault kv_cache_exhausted@20m
+  tailspan simulate --incident none --backfill 0 --duration 5m
+  tailspan simulate --endpoint http://127.0.0.1:4318 --backfill 2h --incident-before 30m
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option(
+    "--endpoint",
+    default="http://127.0.0.1:4318",
+    show_default=True,
+    help="Base address of an OTLP/HTTP collector.",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Servers in the fleet.",
+)
+@click.option(
+    "--rate",
+    type=FiniteRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Requests/s of each replica.",
+)
+@click.option("--seed", default=1, show_default=True, help="The same seed, the same traffic.")
+@click.option(
+    "--backfill",
+    type=Duration(zero=True),
+    default="60m",
+    metavar="DURATION",
+    show_default=True,
+    help="How much of the past to send at once, ending now.",
+)
+@click.option(
+    "--duration",
+    type=Duration(zero=True),
+    default="0",
+    metavar="DURATION",
+    show_default=True,
+    help="How long requests go on arriving, from the start of the command on; 0 = until stopped."
+    " It then ends when everything is delivered.",
+)
+@click.option(
+    "--incident",
+    default=None,
+    help="The cause at work, or none.  [default: prefill_interference, unless --fault or"
+    " --trace is given]",
+)
+@click.option(
+    "--incident-before",
+    type=Duration(zero=True),
+    default="8m",
+    metavar="DURATION",
+    show_default=True,
+    help="How long before now it began (at most the backfill). It stays under way.",
+)
+@click.option(
+    "--severity",
+    type=FiniteRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How hard; 1 is plain to see.",
+)
+@click.option(
+    "--router",
+    type=click.Choice(["least_outstanding", "round_robin", "cache_aware"]),
+    default="least_outstanding",
+    show_default=True,
+    help="How requests are spread over the replicas.",
+)
+@click.option(
+    "--fault",
+    "fault_words",
+    multiple=True,
+    metavar="CAUSE[:SEVERITY][@START][+DURATION]",
+    help="A cause at work, how hard, from when in the simulated past on, for how long; as often"
+    " as wanted.  [default: 1, as --incident, without end]",
+)
+@click.option("--list-faults", is_flag=True, help="List the causes and end.")
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay a CSV of requests: TIMESTAMP, ContextTokens, GeneratedTokens or the like.",
+)
+@click.option(
+    "--truth",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write here which causes are at work, when and where: a line of JSON each.",
+)
+@insecure_credentials_option
+def simulate(
+    endpoint: str,
+    replicas: int,
+    rate: float,
+    seed: int,
+    backfill: int,
+    duration: int,
+    incident: str | None,
+    incident_before: int,
+    severity: float,
+    router: "Router",
+    fault_words: tuple[str, ...],
+    list_faults: bool,
+    trace: Path | None,
+    truth: Path | None,
+    insecure_credentials: bool,
+) -> None:
+    """Simulate a vLLM fleet and send what it does to a collector.
+
+    It sends the past, with an incident that is still under way, then goes on live. Everything
+    it sends is marked as simulated. The same seed and options make the same requests.
+
+    The collector's token, if it asks for one, is read from OTEL_EXPORTER_OTLP_HEADERS.
+
+    With a --duration, exit status 2 if anything was not delivered: the collector took nothing for
+    60 s, rejected something, or Ctrl-C came first.
+    """
+    # OpenTelemetry takes a while to import: only who simulates waits for it.
+    from simulator import live
+    from simulator.fault import CAUSES, Fault
+    from simulator.fleet_config import FleetConfig
+    from simulator.trace import read_trace
+    from simulator.workload import Workload
+
+    if list_faults:
+        click.echo(faults_in_words.listing())
+        return
+    check_otlp_headers("--endpoint", endpoint, insecure_credentials)
+    if incident is None:
+        incident = "none" if fault_words or trace else "prefill_interference"
+    if incident not in ("none", *CAUSES):
+        raise click.UsageError(
+            f"--incident: {incident!r}; allowed: none, {', '.join(sorted(CAUSES))}"
+        )
+    start_s = max(backfill - incident_before, 0) / 1e9
+    try:
+        faults = [faults_in_words.parse(words, start_s) for words in fault_words]
+        if incident != "none":
+            faults.append(Fault(cause=incident, start_s=start_s, severity=severity))
+        workload = (
+            Workload(rate_per_s=rate * replicas)
+            if trace is None
+            else Workload.replay(read_trace(trace))
+        )
+        plan = live.Plan(
+            endpoint=endpoint,
+            fleet=FleetConfig(
+                replicas=replicas,
+                workload=workload,
+                faults=tuple(faults),
+                router=router,
+                seed=seed,
+            ),
+            backfill_s=backfill / 1e9,
+            duration_s=duration / 1e9 or None,
+            truth=truth,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+    if truth is not None:
+        try:
+            truth.touch()
+        except OSError as error:
+            raise click.UsageError(f"--truth {truth}: {error.strerror}") from error
+    stop = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        sent = live.run(plan, stop, lambda line: click.echo(line, err=True))
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if plan.duration_s is not None and not sent.all_delivered:
+        raise click.exceptions.Exit(2)

@@ -1,0 +1,454 @@
+"""`tailspan slo`: check objectives, make their rules, tell where they stand."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from sqlalchemy import Engine
+
+from alerts.blindness import LOOKED_AT_S, REASONS
+from alerts.burnrate import State
+from alerts.counting import Count, Tally, by_second, read_tally
+from alerts.errors import AlertsError, DocumentError, ExpressionError
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.objectives import Goodput, Objective
+from alerts.openslo import OBJECTIVES, inspect, load
+from alerts.places import expanded
+from alerts.selectors import read_selector
+from alerts.status import Status, status_at, status_edges
+from analysis.blind_objectives import blind_reason
+from analysis.staleness import silence_s
+from cli.checks import hung_engines, promtool
+from cli.commands.slo_notify import notify
+from cli.options import time_range
+from cli.options.question import silence
+from cli.options.settings import config_option
+from cli.options.shared import database_option, format_option
+from cli.render import text
+from cli.render.notifications import as_json as notification_json
+from cli.render.notifications import of_incidents, print_undelivered
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import read_notifications
+from store.database import open_database
+from store.queries import newest_unix_ns
+from telemetry import durations, time_text
+
+INCIDENTS: Final = 5
+"""Shown of each objective, the newest first."""
+
+
+class _Objectives(click.Argument):
+    """Files and folders of objectives; without any, those that the settings name."""
+
+    key = "objectives"
+
+
+_paths = click.argument(
+    "paths",
+    cls=_Objectives,
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    envvar="TAILSPAN_OBJECTIVES",
+    metavar="[PATH]...",
+)
+_form = format_option("Text, or one JSON object per line.")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  tailspan slo check objectives/
+  tailspan slo rules > tailspan-rules.yaml
+  tailspan slo status
+  tailspan slo notify notify.yaml --test
+"""
+)
+def slo() -> None:
+    """Objectives: check them, make their rules, see where they stand, tell someone."""
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo check
+  tailspan slo check objectives/ team/chat.yaml --format json
+"""
+)
+@_paths
+@_form
+@config_option
+def check(paths: Sequence[Path], form: str) -> None:
+    """Check OpenSLO files and folders: exit status 1 where something is wrong.
+
+    Without a PATH, the objectives that come with Tailspan. Where promtool is installed, the rules
+    that they make are checked by it, too.
+    """
+    findings = _reading(inspect, paths)
+    objectives = findings.spec.objectives
+    wrong = (*findings.errors, *promtool.refused(objectives))
+    if form == "json":
+        for error in wrong:
+            click.echo(json.dumps(_finding(error)))
+    else:
+        for note in findings.spec.notes:
+            click.echo(f"note: {note}", err=True)
+        for error in wrong:
+            click.echo(str(error))
+        click.echo(
+            f"{_counted(len(objectives), 'objective')}, {_counted(len(wrong), 'finding')}", err=True
+        )
+    if wrong:
+        click.get_current_context().exit(1)
+
+
+def _finding(error: AlertsError) -> dict[str, Any]:
+    if isinstance(error, DocumentError):
+        return {
+            "file": error.file,
+            "line": error.line,
+            "key": error.key or None,
+            "problem": error.problem,
+        }
+    return {"file": None, "line": None, "key": None, "problem": str(error)}
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo rules > tailspan-rules.yaml
+  tailspan slo rules objectives/ --explorer-url https://tailspan.example.org
+  tailspan slo rules ttft.yaml --for vllm
+  tailspan slo rules --selector 'env="prod"'
+"""
+)
+@_paths
+@click.option(
+    "--for",
+    "source",
+    type=click.Choice(["tailspan", "vllm"]),
+    default="tailspan",
+    show_default=True,
+    help="What Prometheus scrapes: Tailspan, which counts by exact thresholds, or vLLM itself,"
+    " whose histograms must have the threshold as a bucket's bound.",
+)
+@click.option(
+    "--explorer-url",
+    default=EXPLORER_URL,
+    show_default=True,
+    metavar="URL",
+    help="Where the alerts' links lead.",
+)
+@click.option(
+    "--selector",
+    metavar="MATCHERS",
+    help="Count only series with these labels, for a Prometheus that scrapes several environments:"
+    " 'env=\"prod\"'. Queries of other objectives stay as they are.",
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
+)
+@config_option
+def rules(
+    paths: Sequence[Path],
+    source: str,
+    explorer_url: str,
+    selector: str | None,
+    output: Path | None,
+) -> None:
+    """Print Prometheus recording and alerting rules for objectives.
+
+    Exit status 1 where an objective cannot be made into rules.
+    """
+    if not explorer_url.startswith(("http://", "https://")):
+        raise click.UsageError(
+            f"--explorer-url {explorer_url!r}: must begin with http:// or https://"
+        )
+    make = {"tailspan": tailspan_rules, "vllm": vllm_rules}[source]
+    try:
+        matchers = "" if selector is None else read_selector(selector)
+    except ExpressionError as error:
+        raise click.UsageError(f"--selector {error}") from error
+    try:
+        made = make(_reading(load, paths).objectives, explorer_url, matchers)
+    except AlertsError as error:
+        raise click.ClickException(str(error)) from error
+    if output is None:
+        click.echo(made, nl=False)
+    else:
+        try:
+            output.write_text(made, encoding="utf-8")
+        except OSError as error:
+            raise click.UsageError(f"--output {output}: {error.strerror}") from error
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo status
+  tailspan slo status objectives/ --format json
+"""
+)
+@_paths
+@_form
+@click.option("--at", metavar="TIME", help="As of then: unix seconds, or ISO 8601.  [default: now]")
+@database_option
+@config_option
+def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
+    """Tell the budget left, the burn now and the time until the budget is spent.
+
+    From the requests kept; exit status 1 where an objective pages or a server hangs. Of a period
+    that is not wholly known, the unknown part counts as good traffic at the same rate.
+    """
+    try:
+        at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9
+    except ValueError as error:
+        raise click.UsageError(f"--at {error}") from error
+    try:
+        objectives = _reading(load, paths).objectives
+    except AlertsError as error:
+        raise click.UsageError(str(error)) from error
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    newest, now = newest_unix_ns(engine), time.time_ns()
+    silent = silence_s(newest, now if at is None else at_s * 10**9, now)
+    if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
+        click.echo(f"{said} What follows is of the time before.\n")
+    hung = hung_engines.hung_lines(engine, (at_s + 1) * 10**9 - 1)
+    for line in hung:
+        click.echo(line, err=True)
+    paging = bool(hung)
+    count = by_second()
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            click.echo(
+                f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
+            )
+            continue
+        groups = [
+            (each, _tally(engine, each, at_s, count)) for each in expanded(engine, [objective])
+        ]
+        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
+        for each, tally in groups:
+            found = status_at(each, tally.history, tally.since_s, tally.excluded(), at_s)
+            paging |= found.severity == "page"
+            incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
+            notifications = of_incidents(read_notifications(engine, each.name), incidents)
+            if form == "json":
+                told = {
+                    **_as_json(found),
+                    "blind": blind,
+                    "newest_data": None if newest is None else newest / 1e9,
+                    "no_data_for_s": silent,
+                    "incidents": [_incident(row) for row in incidents],
+                    "notifications": [notification_json(row) for row in notifications],
+                }
+                click.echo(json.dumps(told, allow_nan=False))
+            else:
+                if each.group:
+                    _print_group(found)
+                else:
+                    _print(found)
+                if blind is not None:
+                    click.echo(f"  blind in the last hour: {REASONS[blind].why}")
+                    click.echo(f"  to do: {REASONS[blind].remedy}\n")
+                _print_incidents(incidents)
+                print_undelivered(notifications)
+            blind = None  # said once, of all groups together
+    if paging:
+        click.get_current_context().exit(1)
+
+
+slo.add_command(notify)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
+    """The incidents that had alerted by an instant; those that had not ended then go on."""
+    return [
+        row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
+        for row in rows
+        if row.fired_unix_s <= at_s
+    ]
+
+
+def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:
+    """The counts of the period, of each window that ends at an instant, and of the last hour."""
+    assert isinstance(objective.indicator, Goodput)
+    instants = {*status_edges(objective, at_s), at_s - LOOKED_AT_S}
+    return read_tally(engine, objective.indicator, min(instants), at_s, count, instants=instants)
+
+
+def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
+    try:
+        return read(paths or [OBJECTIVES])
+    except FileNotFoundError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _as_json(found: Status) -> dict[str, Any]:
+    def number(value: Any) -> float | None:
+        return None if value is None else float(value)
+
+    objective = found.objective
+    return {
+        "slo": objective.name,
+        "objective": objective.base,
+        "group": dict(objective.group) or None,
+        "target": float(objective.target),
+        "period_s": found.span.length_s,
+        "period_started_at": found.span.start_s,
+        "period_ends_at": found.span.end_s,
+        "at": found.at_s,
+        "counted_since": found.since_s,
+        "covered": float(found.covered),
+        "counted_in": objective.counted_in,
+        "events": found.period.events,
+        "bad": found.period.bad,
+        "excluded": dict(found.excluded),
+        "budget_left": number(found.budget_left),
+        "burn": {durations.render(length): number(each) for length, each in found.burns.items()},
+        "exhausted_in_s": number(found.exhausted_in_s),
+        "alerts": [
+            {
+                "severity": pair.severity,
+                "long": durations.render(pair.long_s),
+                "short": durations.render(pair.short_s),
+                "factor": float(pair.factor),
+                "state": str(state),
+            }
+            for pair, state in found.states.items()
+        ],
+    }
+
+
+_SAID: Final = {
+    State.FIRING: "ALERTS",
+    State.QUIET: "quiet",
+    State.LOW_TRAFFIC: "held back: too few bad requests",
+    State.COLD_START: "held back: not watched for long enough",
+    State.NO_DATA: "no requests",
+}
+
+
+def _print_group(found: Status) -> None:
+    """One line; a group that alerts, or would but for a guard, says so."""
+    left = "nothing counted yet"
+    if found.budget_left is not None:
+        left = f"{float(found.budget_left):.1%} of the budget left"
+    burning = found.burns[found.burning_s]
+    pace = "unknown" if burning is None else f"{float(burning):.2f}"
+    alerts = "".join(
+        f"; {pair.severity} ({durations.render(pair.long_s)}): {_SAID[state]}"
+        for pair, state in found.states.items()
+        if state not in (State.QUIET, State.NO_DATA)
+    )
+    click.echo(
+        f"{found.objective.name}: {found.period.bad:,} bad of {found.period.events:,}; {left};"
+        f" burning at {pace} (last {durations.render(found.burning_s)}){alerts}"
+    )
+
+
+def _print(found: Status) -> None:
+    objective = found.objective
+    click.echo(f"{objective.name}: {objective.display_name}")
+    period = objective.period_text
+    if found.since_s is None or found.budget_left is None:
+        click.echo(f"  promised {objective.target_written} over {period}; nothing to count yet\n")
+        return
+    since = time_text.moment(found.since_s * 10**9)
+    good = found.period.events - found.period.bad
+    click.echo(
+        f"  promised {objective.target_written} over {period};"
+        f" {good:,} good of {found.period.events:,} {objective.counted_in},"
+        f" counted since {since} UTC"
+    )
+    left = f"{float(found.budget_left):.1%} of the budget left"
+    burning = found.burns[found.burning_s]
+    pace = "unknown" if burning is None else f"{float(burning):.2f}"
+    click.echo(
+        f"  {left}; burning at {pace} (last {durations.render(found.burning_s)}), {_lasts(found)}"
+    )
+    left_out = [f"{count:,} {name}" for name, count in found.excluded.items() if count]
+    if left_out:
+        click.echo(f"  not counted: {', '.join(left_out)}")
+    click.echo()
+    rows = [
+        [
+            pair.severity,
+            durations.render(pair.long_s),
+            durations.render(pair.short_s),
+            f"{float(pair.factor):.3g}",
+            _burn(found, pair.long_s),
+            _burn(found, pair.short_s),
+            _SAID[state],
+        ]
+        for pair, state in found.states.items()
+    ]
+    header = ["alert", "long", "short", "above", "burn, long", "burn, short", "says"]
+    for line in text.table(header, rows, left=3, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def _incident(row: IncidentRow) -> dict[str, Any]:
+    return {
+        "severity": row.severity,
+        "began": row.began_unix_s,
+        "fired": row.fired_unix_s,
+        "ended": row.ended_unix_s,
+        "peak": row.peak_unix_s,
+        "peak_burn": float(Fraction(row.peak_burn)),
+        "budget_spent": None if row.budget_spent is None else float(Fraction(row.budget_spent)),
+    }
+
+
+def _print_incidents(rows: Sequence[IncidentRow]) -> None:
+    if not rows:
+        return
+    header = [
+        "incident",
+        "began (UTC)",
+        "alerted (UTC)",
+        "ended (UTC)",
+        "peak burn",
+        "budget spent",
+    ]
+    cells = [
+        [
+            row.severity,
+            time_text.moment(row.began_unix_s * 10**9),
+            time_text.moment(row.fired_unix_s * 10**9),
+            "goes on" if row.ended_unix_s is None else time_text.moment(row.ended_unix_s * 10**9),
+            f"{float(Fraction(row.peak_burn)):.1f}",
+            text.UNKNOWN
+            if row.budget_spent is None
+            else f"{float(Fraction(row.budget_spent)):.2%}",
+        ]
+        for row in rows
+    ]
+    for line in text.table(header, cells, left=4, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def _burn(found: Status, length_s: int) -> str:
+    burning = found.burns[length_s]
+    return text.UNKNOWN if burning is None else f"{float(burning):.2f}"
+
+
+def _lasts(found: Status) -> str:
+    if found.budget_left is not None and found.budget_left <= 0:
+        return "and spent"
+    if not found.burns[found.burning_s]:
+        return "which spends nothing"
+    if found.exhausted_in_s is None:
+        return "at which it lasts until the period ends"
+    return f"spent in {time_text.length(int(found.exhausted_in_s * 10**9))} at this pace"

@@ -1,0 +1,136 @@
+"""`tailspan slo notify`: see what would be sent, and try whether it arrives."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from alerts.errors import AlertsError
+from alerts.notify.channel_sender import RENDER
+from alerts.notify.channels import Channel
+from alerts.notify.configuration import Configuration, load_configuration
+from alerts.notify.example import example
+from alerts.notify.message import Message, Transition
+from alerts.notify.posting import Sender, Verdict
+from alerts.notify.webhook import SIGNATURE
+from alerts.secrets import Secret
+from cli.options.shared import format_option
+from cli.render import text
+
+HIDDEN: Final = "***"
+_VERDICTS: Final = {
+    Verdict.DELIVERED: "delivered",
+    Verdict.LATER: "failed",
+    Verdict.REFUSED: "refused",
+}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan slo notify notify.yaml
+  tailspan slo notify notify.yaml --test
+  tailspan slo notify notify.yaml --test --resolved --channel on-call
+  tailspan up --notify notify.yaml
+
+\b
+notify.yaml:
+  explorer_url: https://tailspan.example.org
+  channels:
+    - name: on-call
+      type: pagerduty
+      severities: [page]
+      routing_key_env: PAGERDUTY_ROUTING_KEY
+    - name: team
+      type: slack
+      url_file: /run/secrets/slack-url
+    - name: alertmanager
+      type: alertmanager
+      url: http://127.0.0.1:9093
+    - name: hook
+      type: webhook
+      url_env: HOOK_URL
+      signing_key_env: HOOK_KEY
+"""
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--test", is_flag=True, help="Send it, and tell what comes back.")
+@click.option("--resolved", is_flag=True, help="The message that it is over, instead.")
+@click.option(
+    "--channel", "names", multiple=True, metavar="NAME", help="This one; may be repeated."
+)
+@format_option("Text to read, or one JSON object a line.")
+def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: str) -> None:
+    """Check who is told when a budget burns, and show or send an example.
+
+    Without --test nothing is sent: each channel's message is printed, its keys and address
+    left out. With it, exit status 1 where a channel does not take it. The example says that it
+    is one; on PagerDuty it opens an incident, which --resolved closes. An address that is secret, a
+    key or an authorization goes over https or to loopback alone, unless the channel has
+    `insecure_credentials: true`.
+    """
+    try:
+        configuration = load_configuration(file, os.environ)
+    except (AlertsError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    channels = _chosen(configuration, names)
+    transition = Transition.RESOLVED if resolved else Transition.FIRING
+    now_s = int(time.time())
+    delivered = True
+    for channel in channels:
+        message = example(channel.severities[0], transition, now_s, configuration.explorer_url)
+        if test:
+            delivered &= _send(channel, message, now_s, form)
+        else:
+            _show(channel, message, now_s, form)
+    if not delivered:
+        click.get_current_context().exit(1)
+
+
+def _chosen(configuration: Configuration, names: Sequence[str]) -> list[Channel]:
+    known = {channel.name: channel for channel in configuration.channels}
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"--channel {name!r}; allowed: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names or known)]
+
+
+def _show(channel: Channel, message: Message, now_s: int, form: str) -> None:
+    hidden = replace(channel, key=Secret(HIDDEN) if channel.key else None)
+    post = RENDER[channel.kind](hidden, message, now_s)
+    headers = {**post.headers}
+    if SIGNATURE in headers:
+        headers[SIGNATURE] = HIDDEN
+    if channel.authorization is not None:
+        headers["Authorization"] = HIDDEN
+    shown: dict[str, Any] = {
+        "channel": channel.name,
+        "type": str(channel.kind),
+        "severities": channel.severities,
+        "headers": headers,
+        "body": json.loads(post.body),
+    }
+    if form == "json":
+        click.echo(json.dumps(shown))
+        return
+    click.echo(f"{channel.name}: {channel.kind}, told of {' and '.join(channel.severities)}")
+    for name, value in headers.items():
+        click.echo(f"  {name}: {value}")
+    body = json.dumps(shown["body"], indent=2, ensure_ascii=False)
+    click.echo("\n".join(f"  {line}" for line in body.splitlines()) + "\n")
+
+
+def _send(channel: Channel, message: Message, now_s: int, form: str) -> bool:
+    answer = Sender(channel)(RENDER[channel.kind](channel, message, now_s))
+    result = _VERDICTS[answer.verdict]
+    if form == "json":
+        told = {"channel": channel.name, "result": result, "status": answer.status}
+        click.echo(json.dumps({**told, "said": answer.said}))
+    else:
+        click.echo(f"{channel.name}  {result}  {text.printable(str(answer), 240)}")
+    return answer.verdict is Verdict.DELIVERED

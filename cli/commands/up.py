@@ -1,0 +1,335 @@
+"""`tailspan up`: all of it, until Ctrl-C."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from cli.errors import Unreachable
+from cli.options.addresses import (
+    PORT,
+    Server,
+    authority,
+    check_own_address,
+    host_option,
+    is_loopback,
+)
+from cli.options.credentials import check_exposure, insecure_credentials_setting
+from cli.options.durations import Retention
+from cli.options.endpoints import endpoint_access_of, endpoint_options
+from cli.options.extras import check_extra
+from cli.options.gpus import gpu_options, gpu_setup_of
+from cli.options.price_files import own_peaks, prices_of
+from cli.options.scraping import scrape_options, scrape_setup_of
+from cli.options.settings import SettingsCommand, announce_file, config_option, setting
+from cli.options.shared import database_option, objectives_option, prices_option
+from cli.options.sign_in import sign_in_of, sign_in_options
+from server import probes
+from telemetry import time_text
+from telemetry.addresses import masked
+
+if TYPE_CHECKING:  # it takes a while to import
+    from exporters.forwarding.forwarder import Forwarder
+
+EXAMPLES = """\b
+Examples:
+  tailspan up
+  tailspan up --simulate
+  tailspan up --vllm http://gpu-host:8000
+  tailspan up --notify notify.yaml
+  tailspan up --scrape http://gpu-host:8000/metrics --scrape-every 2s
+  tailspan up --scrape dns+http://vllm-headless:8000 --scrape-file targets.json
+  tailspan up --scrape https://gpu-host:8000 --scrape-token-file token --scrape-ca ca.pem
+  tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
+  tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
+  tailspan up --keep-rows 30d
+  tailspan up --config /etc/tailspan/tailspan.toml
+  tailspan up --prices prices.yaml
+  tailspan up --forward http://tempo:4318
+  tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
+"""
+
+
+@click.command(cls=SettingsCommand, epilog=EXAMPLES)
+@setting(
+    "--vllm",
+    group="Servers to watch",
+    type=Server(),
+    metavar="URL",
+    help="A vLLM server. Tailspan checks that it is healthy and says when its telemetry arrives.",
+)
+@setting(
+    "--simulate",
+    group="Servers to watch",
+    is_flag=True,
+    help="Also start a simulated fleet with an incident.",
+)
+@host_option
+@setting(
+    "--grpc-port",
+    group="Ports",
+    type=PORT,
+    metavar="PORT",
+    default=4317,
+    show_default=True,
+    help="Port for OTLP over gRPC.",
+)
+@setting(
+    "--http-port",
+    group="Ports",
+    type=PORT,
+    metavar="PORT",
+    default=4318,
+    show_default=True,
+    help="Port for OTLP over HTTP.",
+)
+@setting(
+    "--metrics-port",
+    group="Ports",
+    type=PORT,
+    metavar="PORT",
+    default=9464,
+    show_default=True,
+    help="Port for /metrics, which Prometheus scrapes.",
+)
+@setting(
+    "--explorer-port",
+    group="Ports",
+    type=PORT,
+    metavar="PORT",
+    default=8501,
+    show_default=True,
+    help="Port for the explorer.",
+)
+@setting("--no-explorer", group="Ports", is_flag=True, help="Do not start the explorer.")
+@sign_in_options
+@database_option
+@setting(
+    "--keep-rows",
+    group="Storage",
+    type=Retention(),
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="Delete requests and samples older than this, and reject them on ingest: 36h, 7d, 90d;"
+    " forever keeps them all.",
+)
+@setting(
+    "--keep-minutes",
+    group="Storage",
+    type=Retention(),
+    default="90d",
+    show_default=True,
+    metavar="DURATION",
+    help="The same for rollups per minute, from which commands and pages answer for times whose"
+    " rows are deleted.",
+)
+@setting(
+    "--keep-hours",
+    group="Storage",
+    type=Retention(),
+    default="400d",
+    show_default=True,
+    metavar="DURATION",
+    help="The same for rollups per hour. At least --keep-minutes.",
+)
+@objectives_option
+@prices_option
+@setting(
+    "--notify",
+    group="Objectives and prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Who is notified when an alert fires, and how, as YAML: tailspan slo notify --help.",
+)
+@setting(
+    "--forward",
+    group="Forwarding",
+    metavar="URL",
+    help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
+    " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…).",
+)
+@scrape_options
+@gpu_options
+@endpoint_options
+@insecure_credentials_setting
+@config_option
+def up(
+    vllm: str | None,
+    simulate: bool,
+    host: str,
+    grpc_port: int,
+    http_port: int,
+    metrics_port: int,
+    explorer_port: int,
+    no_explorer: bool,
+    sign_in: Path | None,
+    base_path: str,
+    database: str | None,
+    keep_rows: int | None,
+    keep_minutes: int | None,
+    keep_hours: int | None,
+    objectives: tuple[Path, ...],
+    prices: Path | None,
+    notify: Path | None,
+    forward: str | None,
+    insecure_credentials: bool,
+    scrape: tuple[str, ...],
+    scrape_file: tuple[Path, ...],
+    scrape_secrets: Path | None,
+    scrape_every: int,
+    scrape_token_file: Path | None,
+    scrape_ca: Path | None,
+    gpus: str,
+    dcgm: tuple[str, ...],
+    dcgm_token_file: Path | None,
+    dcgm_ca: Path | None,
+    dcgm_every: int,
+    gpu_replica: tuple[str, ...],
+    dcgm_replica: str,
+    **endpoints: Any,
+) -> None:
+    """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
+    # The parts take a while to import: only who runs them waits for it.
+    from alerts.errors import AlertsError
+    from alerts.notify.configuration import load_configuration
+    from alerts.openslo import OBJECTIVES, load
+    from cli import foreground
+    from collector.errors import ListenError
+    from server.children import ChildError
+    from server.memory import keep_little
+    from server.retaining import Keep
+    from server.stack import Ports, Stack
+    from store.database import default_url, open_database
+    from store.one_writer import sole_writer
+
+    announce_file()
+    if not no_explorer:
+        check_extra("streamlit", "explorer", "the explorer (or give --no-explorer)")
+    check_own_address(host)
+    if vllm and simulate:
+        raise click.UsageError("--vllm and --simulate: give one of them, not both")
+    asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
+    access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
+    if simulate and access.tls:
+        raise click.UsageError(
+            "--simulate and --tls-cert: whose name is in the certificate is not known here;"
+            " run tailspan simulate --endpoint https://NAME:4318 beside it"
+        )
+    try:
+        in_force = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    priced_at, peaks = prices_of(prices), own_peaks()
+    keep = Keep(keep_rows, keep_minutes, keep_hours)
+    if keep.hours_ns is not None and (keep.minutes_ns is None or keep.minutes_ns > keep.hours_ns):
+        minutes = "forever" if keep.minutes_ns is None else time_text.length(keep.minutes_ns)
+        raise click.UsageError(
+            f"--keep-hours {time_text.length(keep.hours_ns)}: must be at least --keep-minutes"
+            f" {minutes}, because hours replace deleted minutes"
+        )
+    try:
+        told = load_configuration(notify, os.environ) if notify else None
+    except (AlertsError, OSError) as error:
+        raise click.UsageError(f"--notify: {error}") from error
+    scrape_setup = scrape_setup_of(
+        scrape=scrape,
+        scrape_file=scrape_file,
+        scrape_secrets=scrape_secrets,
+        scrape_every=scrape_every,
+        scrape_token_file=scrape_token_file,
+        scrape_ca=scrape_ca,
+        insecure_credentials=insecure_credentials,
+    )
+    gpu_setup = gpu_setup_of(
+        # Among simulated GPUs a real one would be a stranger.
+        gpus="off" if simulate else gpus,
+        dcgm=dcgm,
+        dcgm_token_file=dcgm_token_file,
+        dcgm_ca=dcgm_ca,
+        dcgm_every=dcgm_every,
+        gpu_replica=gpu_replica,
+        dcgm_replica=dcgm_replica,
+        insecure_credentials=insecure_credentials,
+    )
+    url = database or default_url(os.environ)
+    sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
+    # First of all: a database that another process writes is not upgraded under it.
+    click.get_current_context().with_resource(sole_writer(url, click.echo))
+    engine = open_database(url, tell=click.echo)
+    ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
+
+    keep_little()
+
+    async def run() -> None:
+        stack = Stack(
+            engine,
+            url,
+            host,
+            ports,
+            explorer=not no_explorer,
+            simulate=simulate,
+            objectives=in_force,
+            objective_paths=objectives,
+            keep=keep,
+            notify=told,
+            scrape=scrape_setup,
+            access=access,
+            forward=sent_on,
+            gpus=gpu_setup,
+            prices=priced_at,
+            price_file=prices,
+            peaks=peaks,
+            sign_in=asked,
+            base_path=base_path,
+        )
+        await foreground.run(stack, vllm=vllm)
+
+    try:
+        asyncio.run(run())
+    except ListenError as error:
+        raise Unreachable(f"{error}{_is_it_us(host, metrics_port)}") from error
+    except ChildError as error:
+        raise Unreachable(str(error)) from error
+    finally:
+        engine.dispose()
+
+
+def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
+    from opentelemetry.util.re import parse_env_headers
+
+    from exporters.forwarding.forwarder import Forwarder
+    from exporters.forwarding.http_post import HttpPost
+
+    shown = masked(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise click.UsageError(f"--forward {shown}: this port is none") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError(f"--forward {shown}: write http://HOST:4318 or https://HOST")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise click.UsageError(
+            f"--forward {shown}: the address must hold no user, password or query; give a"
+            " credential in TAILSPAN_FORWARD_HEADERS"
+        )
+    if parts.path.startswith("/v1/"):
+        raise click.UsageError(f"--forward {shown}: give the address without {parts.path}")
+    if port == http_port and is_loopback(parts.hostname):
+        raise click.UsageError(f"--forward {shown}: that is this Tailspan itself")
+    headers = parse_env_headers(os.environ.get("TAILSPAN_FORWARD_HEADERS", ""), liberal=True)
+    if headers:
+        check_exposure("--forward", url, "TAILSPAN_FORWARD_HEADERS", insecure)
+    return Forwarder(HttpPost(url, headers))
+
+
+def _is_it_us(host: str, metrics_port: int) -> str:
+    """The likeliest reason why a port is taken: it runs already."""
+    url = f"http://{authority(host, metrics_port)}/metrics"
+    if "tailspan_" not in probes.get(url).body:
+        return ""
+    return f"\nA Tailspan is running here already: {url} is its own."

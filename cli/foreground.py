@@ -1,0 +1,193 @@
+"""The life of `tailspan up`: start, say where everything is, tell what is heard, stop."""
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from urllib.parse import urlsplit
+
+import click
+
+from cli.options.addresses import is_loopback
+from cli.render.gpus import standing
+from cli.render.text import label
+from server import probes
+from server.children import Child
+from server.endpoint_access import EndpointAccess
+from server.signals import stop_on_signals
+from server.stack import MOST_NAMED, Stack
+from telemetry.installing import install_plugin
+
+HEARD_NOTHING_S = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+async def run(stack: Stack, *, vllm: str | None) -> None:
+    """Run until Ctrl-C, SIGTERM, or the end of the terminal.
+
+    Args:
+        stack: what to run.
+        vllm: base URL of the server to watch, or None.
+
+    Raises:
+        ListenError, ChildError: it cannot be started.
+    """
+    stop = stop_on_signals(stack.kill_children)
+    async with stack:
+        _let_imports_be()
+        talking = [
+            asyncio.create_task(_tell(stack, vllm)),
+            asyncio.create_task(_tell_gpus(stack)),
+            asyncio.create_task(_watch(stack)),
+        ]
+        for task in talking:
+            task.add_done_callback(_log_defect)
+        await stop.wait()
+        for task in talking:
+            task.cancel()
+        ends = await asyncio.gather(*talking, return_exceptions=True)
+        say("\nStopping …")
+    say(f"Stopped. {stack.arrivals.requests:,} requests arrived; the data is in {stack.database}.")
+    for end in ends:
+        if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
+            raise end
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    """Log at once what is raised at the end: nothing more is announced from here on."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("announcements ended: collecting goes on", exc_info=error)
+
+
+def _let_imports_be() -> None:
+    """Have Python look for cycles among what comes and goes, not among all that was imported.
+
+    A request makes none; looking for them each 700 objects took a tenth of what it costs.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print, as long as somebody reads: what is captured is kept without them, too."""
+    try:
+        click.echo(text, err=err)
+    except OSError:  # the terminal or the pipe is gone; what is in the buffer goes nowhere
+        stream = sys.stderr if err else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+async def _tell(stack: Stack, vllm: str | None) -> None:
+    await _announce(stack, vllm)
+    arrivals = stack.arrivals
+    if vllm:
+        try:
+            await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
+        except TimeoutError:
+            say(f"Nothing has come from {vllm} yet. {_how_to_connect(stack)}")
+    told: set[str] = set()
+    while len(told) < MOST_NAMED:
+        await arrivals.news.wait()
+        arrivals.news.clear()
+        for replica in sorted(arrivals.replicas - told):
+            say(f"Telemetry arrives from {label(replica)}.")
+        told = set(arrivals.replicas)
+    say("There may be more servers; no more are named here.")
+
+
+async def _tell_gpus(stack: Stack) -> None:
+    """Once there is one: most machines have none, and hear nothing of it."""
+    while stack.gpu_sampler is not None:
+        states = stack.gpu_sampler.report()
+        if any(state.up is not None for state in states):
+            say(standing(states))
+            return
+        await asyncio.sleep(1)
+
+
+async def _announce(stack: Stack, vllm: str | None) -> None:
+    if stack.forgotten_rows:
+        say(f"Removed an earlier simulation ({stack.forgotten_rows:,} rows).")
+    lines = [
+        f"  Metrics    {stack.metrics_url}",
+        f"  OTLP       {stack.grpc_endpoint} (gRPC), {stack.http_endpoint} (HTTP)",
+        f"  Database   {stack.database}",
+    ]
+    if stack.explorer is not None:
+        say("Starting …")
+        lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")
+    heading = "Tailspan is up."
+    if stack.simulate:
+        heading += " The fleet is simulated: no real server stands behind these numbers."
+    say("\n".join([heading, "", *lines, ""]))
+    if vllm:
+        say(await asyncio.to_thread(_first_look, stack, vllm))
+    elif not stack.simulate:
+        say(_how_to_connect(stack))
+        if stack.explorer is not None:  # who looks around does so on the pages
+            say(
+                "No GPU at hand? `make vllm` starts a real one on the CPU, or"
+                " `tailspan up --simulate`."
+            )
+    say("Ctrl-C stops it.")
+
+
+async def _explorer(stack: Stack, explorer: Child) -> str:
+    if await stack.explorer_answers():
+        return stack.explorer_url
+    if explorer.running:
+        return f"{stack.explorer_url} (does not answer yet; its log is {explorer.log})"
+    return f"did not start; see {explorer.log}"
+
+
+async def _watch(stack: Stack) -> None:
+    """Say it when a child ends by itself. What is captured goes on being kept."""
+    while True:
+        child, status = await stack.child_ends.get()
+        say(
+            f"The {child.name} ended with status {status}; the rest goes on. It is started again."
+            f" Its last words ({child.log}):\n{child.last_words()}",
+            err=True,
+        )
+
+
+def _first_look(stack: Stack, vllm: str) -> str:
+    health = probes.get(f"{vllm}/health")
+    if health.ok:
+        seen = f"{vllm} is healthy; waiting for its telemetry."
+    else:
+        seen = (
+            f"{vllm} does not answer its health check ({health.why}); waiting for it all the same."
+        )
+    if is_loopback(stack.host) and not is_loopback(urlsplit(vllm).hostname or ""):
+        seen += (
+            f"\nIf that is another machine, it cannot reach {stack.host} here:"
+            " start with --host 0.0.0.0, tokens and TLS (tailspan up --help)."
+        )
+    return seen
+
+
+def _how_to_connect(stack: Stack) -> str:
+    return f"""\
+To connect a vLLM, install the instrumentation beside it and start it as always:
+
+  {install_plugin()}
+  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_credentials(stack.access)}
+  vllm serve MODEL
+"""
+
+
+def _credentials(access: EndpointAccess) -> str:
+    asked = ""
+    if access.tls:
+        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # who signed --tls-cert"
+        asked += "; the endpoint by a name in it"
+        if access.tls.client_ca:
+            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
+            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
+    if access.tokens:
+        asked += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
+    return asked

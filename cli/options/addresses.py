@@ -1,0 +1,120 @@
+"""Addresses as options: a host, a port, a server's base URL; and how they are written out."""
+
+import re
+import socket
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import click
+
+from cli.options.settings import setting
+from telemetry.addresses import authority as authority
+from telemetry.addresses import is_loopback as is_loopback
+
+PORT = click.IntRange(0, 65_535)
+"""Where to listen; 0 takes a free one."""
+
+REMOTE_PORT = click.IntRange(1, 65_535)
+"""Where something listens."""
+
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
+_NUMBERS = re.compile(r"[0-9.]+|[^%]*:.*")
+_ALLOWED = (
+    "allowed: 127.0.0.1 (this machine only), 0.0.0.0 (every address), or another address or name"
+    " of this machine"
+)
+
+
+class Host(click.ParamType[str]):
+    """An address to listen on. An empty one, which would be every address, is refused."""
+
+    name = "host"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the host without brackets."""
+        host = str(value).removeprefix("[").removesuffix("]")
+        if not _HOST.fullmatch(host) or (_NUMBERS.fullmatch(host) and not _is_address(host)):
+            self.fail(f"{host!r} is no address; {_ALLOWED}")
+        return host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def check_own_address(host: str) -> None:
+    """Check that `--host` is an address of this machine.
+
+    Raises:
+        click.UsageError: it is not.
+    """
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(place)
+    except OSError as error:
+        raise click.UsageError(
+            f"--host {host}: this machine has no such address ({error.strerror}); {_ALLOWED}"
+        ) from error
+
+
+host_option = setting(
+    "--host",
+    group="Ports",
+    type=Host(),
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on. One that other machines can reach needs tokens and TLS.",
+)
+
+
+class Server(click.ParamType[str]):
+    """The base address of an HTTP server, as in `http://gpu-host:8000`."""
+
+    name = "url"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The address without a slash at its end, and without the /v1 of OpenAI's clients."""
+        try:
+            return base_url(str(value))
+        except ValueError as error:
+            self.fail(str(error))
+
+
+def base_url(text: str) -> str:
+    """Read the base address of an HTTP server.
+
+    Raises:
+        ValueError: it is none, or it holds a password; the message never repeats one.
+    """
+    allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
+    if "@" in text:
+        raise ValueError(f"it must not hold an @, as user names and passwords do; {allowed}")
+    try:
+        # urlsplit would leave blanks and line ends out without a word.
+        if any(character <= " " or character == "\x7f" for character in text):
+            raise ValueError("a blank or control character")
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https"):
+            raise ValueError("neither http:// nor https://")
+        if not parts.hostname:
+            raise ValueError("no host")
+        if parts.port == 0:
+            raise ValueError("port 0")
+        if parts.query or parts.fragment:
+            raise ValueError("more than a base address")
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; {allowed}") from error
+    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"

@@ -1,0 +1,25 @@
+"""`--token-file`: the bearer tokens of the endpoints."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.options.settings import setting
+
+
+def token_file_option(meaning: str) -> Callable[..., Any]:
+    """`--token-file`.
+
+    Args:
+        meaning: what the command does with the tokens.
+    """
+    return setting(
+        "--token-file",
+        group="Access",
+        value_variable="TAILSPAN_TOKENS",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help=meaning,
+    )

@@ -1,0 +1,86 @@
+"""How to get in where `tailspan up` asks for a token or speaks TLS: the options of `doctor`."""
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cli.options.addresses import authority
+from cli.options.bearer_tokens import token_file_option
+from cli.options.credentials import check_exposure, insecure_credentials_option
+from server.client_access import Access
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+_OPTIONS = (
+    token_file_option(
+        "The first token in this file is sent to OTLP and /metrics. TAILSPAN_TOKENS can hold the"
+        " token instead."
+    ),
+    click.option("--tls", is_flag=True, help="OTLP and /metrics use TLS."),
+    click.option(
+        "--tls-ca",
+        type=_FILE,
+        metavar="PATH",
+        show_default="the system's",
+        help="CA that signed their certificate, in PEM; implies --tls.",
+    ),
+    click.option(
+        "--tls-client-cert",
+        type=_FILE,
+        metavar="PATH",
+        help="Certificate to present, for mutual TLS.",
+    ),
+    click.option("--tls-client-key", type=_FILE, metavar="PATH", help="Key of that certificate."),
+    insecure_credentials_option,
+)
+
+
+def access_options(command: _Command) -> _Command:
+    """The options whose values `access_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def access_of(
+    *,
+    token_file: Path | None,
+    tls: bool,
+    tls_ca: Path | None,
+    tls_client_cert: Path | None,
+    tls_client_key: Path | None,
+    host: str = "127.0.0.1",
+    insecure_credentials: bool = False,
+) -> Access:
+    """What the options say.
+
+    Raises:
+        click.UsageError: they contradict each other, a file is not what it should be, or the token
+            would go to `host` where others can read it.
+    """
+    from collector.errors import SecurityError
+    from collector.listen.bearer_tokens import Tokens, read_tokens
+
+    if (tls_client_cert is None) != (tls_client_key is None):
+        raise click.UsageError("--tls-client-cert and --tls-client-key: give both, or none")
+    try:
+        given = read_tokens(token_file, os.environ)
+        if given is not None:
+            Tokens(*given)
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from error
+    pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None
+    access = Access(given[0][0] if given else None, tls or bool(tls_ca or pair), tls_ca, pair)
+    if access.token:
+        url = f"{access.scheme}://{authority(host, 4318)}"
+        check_exposure("--host", url, "the token", insecure_credentials)
+    try:
+        access.context()
+    except (ssl.SSLError, OSError) as error:
+        raise click.UsageError(f"--tls-ca, --tls-client-cert, --tls-client-key: {error}") from error
+    return access

@@ -1,0 +1,182 @@
+"""Who may come in, and how much at a time: the options of `tailspan up`, and what they mean.
+
+Loopback needs nothing. Any other address needs both a proof of who calls and TLS, unless it is
+said that it may do without.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.options.addresses import is_loopback
+from cli.options.bearer_tokens import token_file_option
+from cli.options.host_names import Names
+from cli.options.numbers import FiniteRange
+from cli.options.settings import setting
+
+if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+    from server.endpoint_access import EndpointAccess
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path)
+_MIB = 2**20
+
+
+def insecure_bind_option(meaning: str) -> Callable[..., Any]:
+    """`--insecure-bind`."""
+    return setting("--insecure-bind", group="Access", is_flag=True, help=meaning)
+
+
+allowed_host_option = setting(
+    "--allowed-host",
+    group="Access",
+    variable="TAILSPAN_ALLOWED_HOSTS",
+    type=Names(),
+    multiple=True,
+    metavar="NAME",
+    help="DNS name by which clients may address OTLP/HTTP, /metrics and the explorer, or whose web"
+    " pages may call them; *.NAME allows every name below it. IP addresses and localhost are always"
+    " allowed. May be repeated; the variable holds a list separated by commas, which is added.",
+)
+
+_OPTIONS = (
+    token_file_option(
+        "Bearer tokens, one per line. OTLP and /metrics then require one of them. TAILSPAN_TOKENS"
+        " can hold the tokens instead."
+    ),
+    setting(
+        "--tls-cert",
+        group="Access",
+        type=_FILE,
+        metavar="PATH",
+        help="Certificate for TLS, in PEM.",
+    ),
+    setting(
+        "--tls-key",
+        group="Access",
+        type=_FILE,
+        metavar="PATH",
+        help="Key of the certificate, without a password.",
+    ),
+    setting(
+        "--tls-client-ca",
+        group="Access",
+        type=_FILE,
+        metavar="PATH",
+        help="Accept only clients whose certificate this CA signed (mutual TLS).",
+    ),
+    insecure_bind_option(
+        "Allow a --host that other machines can reach without tokens or TLS, and with an explorer"
+        " that nobody has to sign in to."
+    ),
+    allowed_host_option,
+    setting(
+        "--max-body",
+        group="Access",
+        type=FiniteRange(1 / 1024, 1024),
+        metavar="MIB",
+        default=16,
+        show_default=True,
+        help="Largest message, decompressed.",
+    ),
+    setting(
+        "--max-peer-rate",
+        group="Access",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="MIB/S",
+        default=128,
+        show_default=True,
+        help="Limit on the data from one address.",
+    ),
+    setting(
+        "--max-rate",
+        group="Access",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="MIB/S",
+        default=512,
+        show_default=True,
+        help="Limit on the data from all addresses.",
+    ),
+)
+
+
+def endpoint_options(command: _Command) -> _Command:
+    """The options whose values `endpoint_access_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def endpoint_access_of(
+    host: str,
+    *,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    insecure_bind: bool,
+    allowed_host: Sequence[str],
+    max_body: float,
+    max_peer_rate: float,
+    max_rate: float,
+    signed_in: bool = False,
+) -> "EndpointAccess":
+    """What the options say, and that readers of the pages sign in.
+
+    Raises:
+        click.UsageError: they contradict each other, a file is not what it should be, or an
+            address that others can reach would be left open.
+    """
+    from collector.errors import SecurityError
+    from collector.limits.sender_limits import Limits
+    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from collector.listen.host_check import AllowedHosts, names_in
+    from collector.listen.tls import Tls
+    from server.endpoint_access import EndpointAccess
+
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key: give both of them, or none")
+    if tls_client_ca is not None and tls_cert is None:
+        raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
+    try:
+        given = read_tokens(token_file, os.environ)
+        tokens = None if given is None else Tokens(*given)
+        tls = Tls(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from error
+    local = is_loopback(host)
+    try:
+        hosts = AllowedHosts.of(
+            names_in(allowed_host, os.environ),
+            own=(host, gethostname()),
+            loopback=local,
+            protected=tokens is not None or tls is not None,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"--allowed-host: {error}") from error
+    if not local and not insecure_bind:
+        missing = [
+            *(["tokens (--token-file)"] if tokens is None and tls_client_ca is None else []),
+            *(["TLS (--tls-cert, --tls-key)"] if tls is None else []),
+        ]
+        if missing:
+            raise click.UsageError(
+                f"--host {host} can be reached from other machines: give {' and '.join(missing)},"
+                " or say with --insecure-bind that anybody there may read and write"
+            )
+    return EndpointAccess(
+        tokens=tokens,
+        tls=tls,
+        hosts=hosts,
+        limits=Limits(
+            max_body_bytes=max(1, round(max_body * _MIB)),
+            max_peer_bytes_per_s=max_peer_rate * _MIB,
+            max_bytes_per_s=max_rate * _MIB,
+        ),
+        own_token=given[0][0] if given else None,
+        explorer_host=None if local or insecure_bind or signed_in else "127.0.0.1",
+    )

@@ -1,0 +1,16 @@
+"""Checks that the libraries of an extra are installed."""
+
+from cli.errors import Unreachable
+from telemetry.installing import MissingExtra, require
+
+
+def check_extra(module: str, extra: str, what: str) -> None:
+    """Check that a library is installed, as `telemetry.installing.require`.
+
+    Raises:
+        Unreachable: it is not; the message names the command that installs it.
+    """
+    try:
+        require(module, extra, what)
+    except MissingExtra as error:
+        raise Unreachable(str(error)) from error

@@ -1,0 +1,73 @@
+"""`--fault`: faults of a simulation as text, such as `engine_stall:1.5@40m+10m`."""
+
+import re
+from typing import TYPE_CHECKING
+
+from telemetry import durations
+
+if TYPE_CHECKING:
+    from simulator.fault import Fault
+
+_FORM = re.compile(
+    r"(?P<cause>\w+)(:(?P<severity>[^@+]+))?(@(?P<start>[^+]+))?(\+(?P<duration>.+))?"
+)
+
+
+def parse(text: str, default_start_s: float) -> "Fault":
+    """Parse `CAUSE[:SEVERITY][@START][+DURATION]`.
+
+    Args:
+        text: the value of `--fault`.
+        default_start_s: when it begins if there is no START. Both are seconds from the beginning
+            of the simulated past.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    from simulator.fault import CAUSES, Fault
+
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"--fault {text!r}; allowed: CAUSE[:SEVERITY][@START][+DURATION], as in"
+            " engine_stall:1.5@40m+10m"
+        )
+    if found["cause"] not in CAUSES:
+        raise ValueError(
+            f"--fault {text!r}: unknown cause {found['cause']!r};"
+            f" allowed: {', '.join(sorted(CAUSES))} (--list-faults explains them)"
+        )
+    try:
+        severity = float(found["severity"] or 1.0)
+    except ValueError:
+        severity = 0.0
+    if not 0 < severity < float("inf"):
+        raise ValueError(
+            f"--fault {text!r}: severity {found['severity']!r}; allowed: a number above 0, as in"
+            " 1.5"
+        )
+    start_s = default_start_s if found["start"] is None else _seconds(found["start"], text)
+    end_s = float("inf")
+    if found["duration"] is not None:
+        end_s = start_s + _seconds(found["duration"], text)
+    if end_s <= start_s:
+        raise ValueError(f"--fault {text!r}: duration 0; allowed: above 0, as in +10m")
+    return Fault(cause=found["cause"], start_s=start_s, end_s=end_s, severity=severity)
+
+
+def _seconds(text: str, whole: str) -> float:
+    try:
+        return 0.0 if text == "0" else durations.parse_ns(text) / 1e9
+    except ValueError as error:
+        raise ValueError(f"--fault {whole!r}: {error}") from error
+
+
+def listing() -> str:
+    """Return a table of all causes: what each makes worse, and what happens."""
+    from simulator.faults import INJECTIONS
+
+    lines = [f"{'cause':24}{'affects':12}what happens"]
+    for cause, injection in sorted(INJECTIONS.items()):
+        needs = f" (brings {injection.needs})" if injection.needs else ""
+        lines.append(f"{cause:24}{injection.hurts:12}{injection.summary}{needs}")
+    return "\n".join(lines)

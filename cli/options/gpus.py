@@ -1,0 +1,109 @@
+"""Which GPUs are sampled, and whose they are: the options of `up`, `gpus` and what they mean."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cli.options.durations import Duration
+from cli.options.settings import setting
+from cli.options.target_access import TargetAccess
+
+if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+    from server.gpu_setup import GpuSetup
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_ACCESS: Final = TargetAccess("--dcgm")
+
+_OPTIONS = (
+    setting(
+        "--gpus",
+        group="GPUs",
+        type=click.Choice(["auto", "off"]),
+        default="auto",
+        show_default=True,
+        help="Sample the GPUs of this machine each second: NVIDIA's through NVML, AMD's through AMD"
+        " SMI.",
+    ),
+    setting(
+        "--dcgm",
+        group="GPUs",
+        multiple=True,
+        metavar="URL",
+        help="Scrape this dcgm-exporter, for GPUs older than Hopper or on other machines."
+        " Addresses as for --scrape: http://HOST:9400, dns+http://NAME:9400. May be repeated.",
+    ),
+    *_ACCESS.options("GPUs"),
+    setting(
+        "--dcgm-every",
+        group="GPUs",
+        type=Duration("1s", "60s"),
+        default="5s",
+        show_default=True,
+        metavar="DURATION",
+        help="Interval between those scrapes, from 1s to 60s. A dcgm-exporter reads its GPUs every"
+        " 30 s unless started with -c 1000.",
+    ),
+    setting(
+        "--gpu-replica",
+        group="GPUs",
+        multiple=True,
+        metavar="GPU=REPLICA",
+        help="Assign a GPU to a replica; overrides detection. GPU: a UUID, a number, HOST/NUMBER of"
+        " a dcgm-exporter's, or * for all others here. May be repeated.",
+    ),
+    setting(
+        "--dcgm-replica",
+        group="GPUs",
+        default="{pod}",
+        show_default=True,
+        metavar="TEMPLATE",
+        help="Name of the replica to which a dcgm-exporter's GPU belongs, built from the labels of"
+        " its series, as {namespace}/{pod}.",
+    ),
+)
+
+
+def gpu_options(command: _Command) -> _Command:
+    """The options whose values `gpu_setup_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def gpu_setup_of(
+    *,
+    gpus: str,
+    dcgm: tuple[str, ...],
+    dcgm_token_file: Path | None,
+    dcgm_ca: Path | None,
+    dcgm_every: int,
+    gpu_replica: tuple[str, ...],
+    dcgm_replica: str,
+    insecure_credentials: bool = False,
+) -> "GpuSetup":
+    """What the options say.
+
+    Raises:
+        click.UsageError: one of them is malformed.
+    """
+    from collector.gpus.configured_owners import checked_template, configured_owners_of
+    from collector.scrape.targets import place
+    from server.gpu_setup import GpuSetup
+
+    try:
+        checked_template(dcgm_replica)
+    except ValueError as error:
+        raise click.UsageError(f"--dcgm-replica {error}") from error
+    try:
+        claims = configured_owners_of(gpu_replica, dcgm_replica)
+    except ValueError as error:
+        raise click.UsageError(f"--gpu-replica {error}") from error
+    access = _ACCESS.read(dcgm, dcgm_token_file, dcgm_ca, insecure_credentials)
+    try:
+        places = tuple(place(given, access) for given in dcgm)
+    except ValueError as error:
+        raise click.UsageError(f"--dcgm: {error}") from error
+    return GpuSetup(gpus == "auto", places, dcgm_every / 1e9, claims)

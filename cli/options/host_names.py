@@ -1,0 +1,15 @@
+"""DNS names as options."""
+
+from collections.abc import Sequence
+
+import click
+
+
+class Names(click.ParamType[str]):
+    """DNS names; a variable holds several, separated by commas or blanks."""
+
+    name = "name"
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Split the value of the variable."""
+        return rv.replace(",", " ").split()

@@ -1,0 +1,260 @@
+"""Settings: options that can also stand in an environment variable or in `tailspan.toml`.
+
+click looks for a value on the command line, then in the variable, then in the file (its
+`default_map`), then takes the default.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from telemetry.addresses import masked
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+FILE_NAME: Final = "tailspan.toml"
+"""Read from the working directory if no other file is named."""
+FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
+FILE_READ: Final = "tailspan.settings_file"
+"""Where a context keeps the file that was read."""
+
+GROUPS: Final = (
+    "Servers to watch",
+    "Ports",
+    "Access",
+    "Storage",
+    "Objectives and prices",
+    "Forwarding",
+    "Scraping",
+    "GPUs",
+)
+_SHOWN: Final = 80
+
+
+class Setting(click.Option):
+    """An option that has a key in the settings file and an environment variable.
+
+    Args:
+        group: the heading under which `--help` lists it; one of `GROUPS`.
+        key: the key in the file; None for the flag's name.
+        variable: the environment variable; None for TAILSPAN_ and the key.
+        value_variable: a variable that holds the content itself, such as a token. It goes before
+            the file, as every variable does.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        group: str,
+        key: str | None = None,
+        variable: str | None = None,
+        value_variable: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        declarations = args[0] if args else attributes["param_decls"]
+        self.flag = next(each for each in declarations if each.startswith("--"))
+        self.key = key or self.flag.removeprefix("--")
+        self.group = group
+        self.value_variable = value_variable
+        variable = variable or _variable_of(self.key)
+        super().__init__(*args, **{"envvar": variable, "show_envvar": True, **attributes})
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return str(self.envvar)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Leave out a variable that is named after the flag: the epilog says how."""
+        extra = super().get_help_extra(ctx)
+        if self.variable == _variable_of(self.flag.removeprefix("--")):
+            extra.pop("envvars", None)
+        return extra
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Name what the value was read from: the variable, or else the flag."""
+        source = ctx and ctx.get_parameter_source(self.name)
+        return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; an error in the file names the file and the key."""
+        try:
+            return super().process_value(ctx, value)
+        except click.BadParameter as error:
+            if ctx.get_parameter_source(self.name) is not ParameterSource.DEFAULT_MAP:
+                raise
+            file = ctx.meta[FILE_READ]
+            raise click.UsageError(
+                f"{file}: {self.key} = {shown(value)}: {error.message}"
+            ) from error
+
+
+def _variable_of(key: str) -> str:
+    return f"TAILSPAN_{key.upper().replace('-', '_')}"
+
+
+def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    """Declare a setting, as `click.option` declares an option."""
+    return click.option(*declarations, cls=Setting, group=group, **attributes)
+
+
+class SettingsCommand(click.Command):
+    """A command whose `--help` lists its settings under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings by group, then the other options."""
+        records: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                group = param.group if isinstance(param, Setting) else "Other options"
+                records.setdefault(group, []).append(record)
+        for group in (*GROUPS, "Other options"):
+            if group in records:
+                with formatter.section(group):
+                    formatter.write_dl(records[group])
+        formatter.write_paragraph()
+        formatter.write_text(_HOW_TO_SET)
+
+
+_HOW_TO_SET: Final = (
+    "Each option under a heading other than Other options is a setting. It can also be set in an"
+    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless another is named) or in a"
+    f" file ({FILE_NAME}: grpc-port = 4317). A flag goes before the variable, and the variable"
+    " before the file."
+)
+
+
+def file_option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    """Declare `--config`."""
+    return click.option(
+        "--config",
+        *names,
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar=FILE_VARIABLE,
+        show_envvar=True,
+        metavar="FILE",
+        show_default=f"./{FILE_NAME} if it exists",
+        help="Settings file, in TOML.",
+        **attributes,
+    )
+
+
+config_option = file_option(
+    "_settings_file",
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, _param, value: _read(ctx, value),
+)
+
+
+def announce_file() -> None:
+    """Print which settings file was read."""
+    file = click.get_current_context().meta.get(FILE_READ)
+    if file is not None:
+        click.echo(f"Settings are read from {file}; tailspan settings shows all of them.")
+
+
+def _read(ctx: click.Context, given: Path | None) -> None:
+    """Make the file's values the defaults of this command.
+
+    Raises:
+        click.UsageError: the file cannot be read, or holds an unknown key or a wrong type.
+    """
+    if ctx.resilient_parsing:
+        return
+    file = given or Path(FILE_NAME)
+    if given is None and not file.exists():
+        return
+    values = read_file(file)
+    ctx.meta[FILE_READ] = file
+    defaults = {}
+    for param in ctx.command.params:
+        key = getattr(param, "key", None)
+        content = os.environ.get(getattr(param, "value_variable", None) or "")
+        if key in values and not content:
+            defaults[param.name] = values[key]
+    ctx.default_map = defaults
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """Read a settings file.
+
+    Returns:
+        The value of each key, with relative paths taken from the file's folder.
+
+    Raises:
+        click.UsageError: it cannot be read, or holds an unknown key or a wrong type.
+    """
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"--config {file}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--config {file}: malformed TOML: {error}") from error
+    known = {each.key: each for each in all_settings()}
+    values = {}
+    for key, value in document.items():
+        if key not in known:
+            raise click.UsageError(f"{file}: {key}: unknown key; allowed: {_allowed(key, known)}")
+        values[key] = _checked(file, known[key], value)
+    return values
+
+
+def all_settings() -> list[Setting]:
+    """Return every setting: those of `tailspan up`."""
+    from cli.commands.up import up
+
+    return [param for param in up.params if isinstance(param, Setting)]
+
+
+def shown(value: object) -> str:
+    """Return a value for people, without the credentials that an address may hold."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(shown(each) for each in value)}]"
+    if isinstance(value, str | Path):
+        text = str(value)
+        text = f'"{masked(text) if "://" in text or "@" in text else text}"'
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _allowed(key: str, known: dict[str, Setting]) -> str:
+    near = difflib.get_close_matches(key.replace("_", "-"), known, n=3)
+    return ", ".join(near or known)
+
+
+def _checked(file: Path, option: Setting, value: object) -> object:
+    kind, right = _kind(option)
+    if not right(value):
+        raise click.UsageError(
+            f"{file}: {option.key} = {shown(value)}: wrong type; allowed: {kind}"
+        )
+    if isinstance(option.type, click.Path):
+        if isinstance(value, list):
+            return [str(file.parent / each) for each in value]
+        return str(file.parent / str(value))
+    return value
+
+
+def _kind(option: Setting) -> tuple[str, Callable[[object], bool]]:
+    """Return what TOML type an option takes, in words and as a test."""
+    if option.is_flag:
+        return "true or false", lambda value: isinstance(value, bool)
+    if option.multiple:
+        return (
+            'a list of texts, as ["a", "b"]',
+            lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+        )
+    if isinstance(option.type, click.IntRange):
+        return "a whole number", lambda value: type(value) is int
+    if isinstance(option.type, click.FloatRange):
+        return "a number", lambda value: type(value) in (int, float)
+    return 'a text in quotes, as "7d"', lambda value: isinstance(value, str)

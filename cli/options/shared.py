@@ -1,0 +1,83 @@
+"""Options that several commands have, declared once."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from cli.options.settings import setting
+from cli.options.time_range import DEFAULT_LAST
+from store.database import DEFAULT_URL, ENVIRONMENT_KEY
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+FORMATS: Final = ("text", "json")
+
+
+def format_option(shape: str) -> Callable[[_Command], _Command]:
+    """`--format`, as `form`.
+
+    Args:
+        shape: what is printed, as in "A table, or one JSON object a line."
+    """
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help=shape,
+    )
+
+
+database_option = setting(
+    "--database",
+    group="Storage",
+    variable=ENVIRONMENT_KEY,
+    metavar="URL",
+    show_default=DEFAULT_URL,
+    help="The database, as a SQLAlchemy URL: SQLite, PostgreSQL or ClickHouse.",
+)
+
+objectives_option = setting(
+    "--objectives",
+    group="Objectives and prices",
+    variable="TAILSPAN_OBJECTIVES",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    show_default="those that come with Tailspan",
+    help="OpenSLO file or folder of the objectives in force. May be repeated.",
+)
+
+prices_option = setting(
+    "--prices",
+    group="Objectives and prices",
+    variable="TAILSPAN_PRICES",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    show_default="list prices",
+    help="What your GPUs cost, as YAML: tailspan cost --help.",
+)
+
+
+def time_options(command: _Command) -> _Command:
+    """`--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
+    for option in (
+        click.option("--to", "end", metavar="TIME", help="End of the range.  [default: now]"),
+        click.option(
+            "--from",
+            "start",
+            metavar="TIME",
+            help="Start of the range: unix seconds, or ISO 8601 (UTC if it has no zone).",
+        ),
+        click.option(
+            "--last",
+            metavar="DURATION",
+            help="Length of the range until now, or until --to: 90s, 15m, 2h, 7d."
+            f"  [default: {DEFAULT_LAST}]",
+        ),
+    ):
+        command = option(command)
+    return command

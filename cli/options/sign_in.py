@@ -1,0 +1,72 @@
+"""Whether the pages ask who reads: `--sign-in`, and where they are then found."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.options.extras import check_extra
+from cli.options.settings import setting
+
+if TYPE_CHECKING:
+    from ui.sign_in.config import SignIn
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+base_path_option = setting(
+    "--base-path",
+    group="Ports",
+    default="",
+    metavar="PATH",
+    show_default="that of --sign-in's url, else none",
+    help="Path under which a proxy serves the explorer.",
+)
+
+_OPTIONS = (
+    setting(
+        "--sign-in",
+        group="Access",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="How readers of the explorer sign in by OpenID Connect, as YAML (ui/README.md)."
+        " Without it they do not sign in.",
+    ),
+    base_path_option,
+)
+
+
+def sign_in_options(command: _Command) -> _Command:
+    """The options whose values `sign_in_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:
+    """What the options say: the file and its content, and the base path without its slashes.
+
+    Raises:
+        click.UsageError: the file is not what it must be, the two contradict each other, or a
+            library is missing.
+    """
+    from alerts.errors import AlertsError
+    from ui.serving.launch import SIGN_IN_KEY
+    from ui.sign_in.config import load_sign_in
+
+    base_path = base_path.strip("/")
+    path = file or Path(os.environ.get(SIGN_IN_KEY, ""))
+    if path == Path():
+        return None, base_path
+    try:
+        asked = load_sign_in(path, os.environ)
+    except (AlertsError, OSError) as error:
+        raise click.UsageError(f"--sign-in: {error}") from error
+    check_extra("authlib", "sign-in", "--sign-in")
+    if base_path and base_path != asked.base_path:
+        raise click.UsageError(
+            f"--base-path {base_path}: url in {path} says {asked.base_path or 'none'!r}; leave"
+            " one of them out, or make them say the same"
+        )
+    return (path, asked), asked.base_path

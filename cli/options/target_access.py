@@ -1,0 +1,93 @@
+"""How to get in at what is asked over HTTP: `--scrape-token-file` and `--scrape-ca`, and the same
+of `--dcgm`."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cli.options.settings import setting
+
+if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
+    from collector.scrape.credentials import Access
+
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAccess:
+    """The options of one kind of targets.
+
+    Attributes:
+        targets: the option that names them, as `--scrape`.
+    """
+
+    targets: str
+
+    @property
+    def token_variable(self) -> str:
+        """Where a token may stand instead."""
+        return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
+
+    def options(self, group: str) -> tuple[Callable[..., Any], ...]:
+        """Return the decorators that add them, for `--help` under this heading."""
+        return (
+            setting(
+                f"{self.targets}-token-file",
+                group=group,
+                value_variable=self.token_variable,
+                type=_FILE,
+                metavar="FILE",
+                help=f"File with a bearer token for each {self.targets}, read each time. The token"
+                " is sent only over https or to loopback, unless --insecure-credentials allows"
+                f" more. {self.token_variable} can hold the token instead.",
+            ),
+            setting(
+                f"{self.targets}-ca",
+                group=group,
+                type=_FILE,
+                metavar="FILE",
+                show_default="the system's",
+                help=f"CA that signed the certificates of each {self.targets}, in PEM.",
+            ),
+        )
+
+    def read(
+        self,
+        given: tuple[str, ...],
+        token_file: Path | None,
+        ca: Path | None,
+        insecure: bool = False,
+    ) -> "Access":
+        """What the options say.
+
+        Args:
+            given: the targets.
+            token_file: of the first option.
+            ca: of the second.
+            insecure: whether a token may go where others can read it.
+
+        Raises:
+            click.UsageError: there is nobody to get in at, or a file cannot be had.
+        """
+        from collector.errors import SecurityError
+        from collector.scrape.credentials import OPEN, Access
+
+        token_option, ca_option = f"{self.targets}-token-file", f"{self.targets}-ca"
+        for option, path in ((token_option, token_file), (ca_option, ca)):
+            if path and not given:
+                raise click.UsageError(f"{option} is for {self.targets}, and there is none")
+        if not given:
+            return OPEN
+        if token_file is None and (named := os.environ.get(f"{self.token_variable}_FILE")):
+            token_file = Path(named)
+        token = None if token_file else os.environ.get(self.token_variable)
+        access = Access(token=token or None, token_file=token_file, ca_file=ca, insecure=insecure)
+        try:
+            access.check()
+        except SecurityError as error:
+            raise click.UsageError(f"{token_option}, {ca_option}: {error}") from error
+        return access

@@ -1,0 +1,80 @@
+"""The stretch of time that a command is asked about.
+
+Pure: text and the present in, a window out. Durations are a number and a unit; instants are
+unix seconds or ISO 8601, and UTC where they name no zone, so that the same command asks the
+same question on every machine.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from store.queries import Window
+from telemetry.durations import parse_ns
+from telemetry.time_text import moment
+
+DEFAULT_LAST = "15m"
+
+_NS = 1_000_000_000
+_UNIX_S = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,9})?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant_ns(text: str) -> int:
+    """Unix nanoseconds of unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z").
+
+    Raises:
+        ValueError: neither of them, or before 1970.
+    """
+    if _UNIX_S.fullmatch(text):
+        return _in_range(text, int(Decimal(text) * _NS))
+    try:
+        moment = datetime.fromisoformat(text)
+        since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
+        if since.days < 0:
+            raise ValueError("before 1970")
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no instant: give unix seconds (1763634000) or ISO 8601"
+            " (2026-11-20T10:20:00Z; UTC where it names no zone), from 1970 on"
+        ) from error
+    return _in_range(text, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1_000)
+
+
+def _in_range(text: str, unix_ns: int) -> int:
+    if unix_ns >= 2**63:
+        raise ValueError(f"{text!r} is too late: an instant must lie before 2262-04-11")
+    return unix_ns
+
+
+def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
+    """The window that `--last`, `--from` and `--to` ask for.
+
+    Without `--to` it ends now; without `--from` it is `--last` long, or 15 minutes.
+
+    Raises:
+        ValueError: a value is malformed, both `--last` and `--from` are given, or the end
+            is not after the start.
+    """
+    if last is not None and start is not None:
+        raise ValueError("give --last or --from, not both")
+    to_unix_ns = now_unix_ns if end is None else _read("--to", instant_ns, end)
+    if start is None:
+        length_ns = _read("--last", parse_ns, DEFAULT_LAST if last is None else last)
+        from_unix_ns = max(0, to_unix_ns - length_ns)
+    else:
+        from_unix_ns = _read("--from", instant_ns, start)
+    if from_unix_ns >= to_unix_ns:
+        raise ValueError(
+            f"the window must end after it begins: --from {moment(from_unix_ns)},"
+            f" --to {moment(to_unix_ns)}{' (now)' if end is None else ''}"
+        )
+    return Window(from_unix_ns, to_unix_ns)
+
+
+def _read(option: str, parse: Callable[[str], int], value: str) -> int:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"{option} {error}") from error

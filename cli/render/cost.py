@@ -1,0 +1,316 @@
+"""The bill as people read it: the sum first, what it went for, and what to do about it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+
+from cli.render import text
+from store.queries import Window, newest_unix_ns
+from telemetry import time_text
+from telemetry.accounts import GAP_S
+from telemetry.requests import PricedBy
+
+if TYPE_CHECKING:
+    from cli.commands.cost import Cost
+    from cost.bill import Bill, Unpriced
+    from cost.bill_lines import Line
+    from cost.energy import GroupEnergy
+    from cost.managed import BreakEven
+
+MOST_GROUPS = 40
+MOST_UNPRICED = 5
+
+_HOW = {
+    PricedBy.LEDGER: "by their share of each engine step",
+    PricedBy.TOKENS: "by weighted tokens: no ledger told (install tailspan-vllm)",
+}
+
+
+def lines(found: "Cost") -> Iterator[str]:
+    """All of it."""
+    bill = found.bill
+    window = Window(bill.from_unix_ns, bill.to_unix_ns)
+    yield f"What serving cost, {text.span(window)}"
+    if found.accounts.simulated:
+        yield "simulated data"
+    yield ""
+    total = bill.total
+    if total is not None:
+        yield from _sum(total, bill)
+        yield from _by_group(found)
+        yield from _managed(found, total)
+        yield from _energy(found)
+    yield from _notes(found)
+
+
+def nothing(engine: Engine, window: Window) -> str:
+    """Why there is no bill, and what to do about it."""
+    found = f"No engine was seen {text.span(window)}, so there is no bill."
+    newest = newest_unix_ns(engine)
+    if newest is None:
+        return f"{found} Nothing has been received yet: connect a server (tailspan up says how)."
+    return (
+        f"{found} The newest telemetry is of {time_text.moment(newest)} UTC:"
+        f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
+    )
+
+
+def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
+    each = (
+        f"{text.usd(total.requests_usd / total.requests * 1_000)} per 1,000"
+        if total.requests
+        else ""
+    )
+    how = _HOW[total.priced_by] if total.priced_by is not None else ""
+    rows = [
+        ("requests", total.requests_usd, f"{total.requests:,}, {each}; {how}".rstrip("; ")),
+        ("recomputed", total.wasted_usd, "what preemption threw away, computed again"),
+        ("idle", total.idle_usd, "engines up, between steps"),
+        *(
+            [("loading", total.loading_usd, "engines started, not ready yet")]
+            if total.loading_usd
+            else []
+        ),
+        ("unbilled", total.unbilled_usd, _unbilled(total)),
+    ]
+    if total.idle_usd is None:
+        rows[2] = ("idle", None, "not told apart: no engine tells how long it was busy")
+    last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
+    last += f" {text.usd(bill.usd_per_hour)} an hour"
+    shown = [
+        [f"  {name}", _part(usd, total.bill_usd), _share(usd, total.bill_usd), why]
+        for name, usd, why in rows
+    ]
+    shown.append(["= bill", text.usd(total.bill_usd), "", last])
+    yield from _aligned(shown)
+    if total.lost_usd > 0:
+        yield (
+            f"  Of the requests' cost {text.usd(total.lost_usd)}"
+            f" ({_share(total.lost_usd, total.requests_usd)}) went to answers that nobody got:"
+            " aborted or failed."
+        )
+    yield ""
+    named = sorted(
+        {
+            f"{rate.what} {text.usd(rate.usd_per_hour / rate.devices)} an hour ({rate.origin})"
+            for rates in bill.rates.values()
+            for rate in rates
+        }
+    )
+    yield f"Priced at {'; '.join(named)}. Yours differ? --prices FILE."
+
+
+def _engines(number: float) -> str:
+    return "1 engine" if f"{number:,.3g}" == "1" else f"{number:,.3g} engines"
+
+
+def _unbilled(total: "Line") -> str:
+    if total.unbilled_usd < -total.bill_usd / 20_000:
+        return "below zero: requests were billed more time than their engines report busy"
+    return "busy, for requests that have not ended or whose account was lost"
+
+
+def _by_group(found: "Cost") -> Iterator[str]:
+    bill = found.bill
+    told = any(found.drawn)
+    whole = sum(group.usd or 0.0 for group in bill.groups)
+    header = [
+        *bill.by,
+        "cost",
+        "share",
+        "requests",
+        "per 1,000",
+        "recomputed",
+        "lost",
+        "per 1M tokens in",
+        "out",
+        *(["Wh"] if told else []),
+    ]
+    rows = []
+    for group, drawn in list(zip(bill.groups, found.drawn, strict=True))[:MOST_GROUPS]:
+        labels = [
+            time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
+            for name, label in zip(bill.by, group.labels, strict=True)
+        ]
+        per_1k = None if group.usd is None or not group.requests else group.usd / group.requests
+        rows.append(
+            [
+                *labels,
+                text.usd(group.usd),
+                _share(group.usd, whole),
+                text.count(group.requests),
+                text.usd(None if per_1k is None else per_1k * 1_000),
+                text.usd(group.wasted_usd or None),
+                text.usd(group.lost_usd or None),
+                text.usd(_times_1k(group.usd_per_1k_in)),
+                text.usd(_times_1k(group.usd_per_1k_out)),
+                *([_watt_hours(drawn)] if told else []),
+            ]
+        )
+    if not rows:
+        return
+    yield ""
+    yield from text.table(header, rows, left=len(bill.by), keep=len(bill.by) + 4)
+    if len(bill.groups) > MOST_GROUPS:
+        yield f"… and {len(bill.groups) - MOST_GROUPS:,} more: --format json"
+
+
+def _watt_hours(drawn: "GroupEnergy | None") -> str:
+    return text.UNKNOWN if drawn is None else f"{drawn.joules / 3_600:,.3g}"
+
+
+def _times_1k(usd: float | None) -> float | None:
+    return None if usd is None else usd * 1_000
+
+
+def _managed(found: "Cost", total: "Line") -> Iterator[str]:
+    if not found.compared and not found.not_compared:
+        return
+    yield ""
+    for each in found.compared:
+        yield (
+            f"Managed: {text.label(each.model)}'s tokens would have cost {text.usd(each.usd)} at"
+            f" {each.at.provider} {each.at.model} (genai-prices)."
+        )
+    for why in found.not_compared[:3]:
+        yield f"Managed: {text.printable(why, 300)}"
+    even = found.break_even
+    if even is None:
+        return
+    now = requests_per_s(found)
+    yield (
+        f"Break-even at this mix: {even.rps:,.3g} requests/s"
+        f" ({even.requests_per_month:,.3g} a month, {even.tokens_per_month:,.3g} tokens);"
+        f" now {now:,.3g}."
+    )
+    yield f"  {kept_in_words(even)}"
+
+
+def requests_per_s(found: "Cost") -> float:
+    """Requests a second, on average over the time in which an engine was up."""
+    up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
+    return sum(each.tokens.requests for each in found.compared) / up_s
+
+
+def kept_in_words(even: "BreakEven") -> str:
+    """Whether the objectives hold at the break-even, and by how much it is known."""
+    kept = even.sustainable
+    if not kept.known:
+        counted = f"only {kept.requests:,}" if kept.requests else "no"
+        return (
+            f"Whether the objectives hold at that rate is not known: {counted} requests of this"
+            " range were counted against an objective (tailspan slo status)."
+        )
+    if kept.rps is None:
+        return (
+            f"By the {kept.requests:,} requests counted, no rate in this range is certain to keep"
+            " the objectives: these engines have not been seen to reach it."
+        )
+    if even.reachable:
+        return f"The objectives were kept at up to {kept.rps:,.3g}/s: within reach."
+    return (
+        f"The objectives were kept at {kept.rps:,.3g}/s at most: these engines have not been seen"
+        " to reach it."
+    )
+
+
+def _energy(found: "Cost") -> Iterator[str]:
+    told = found.energy
+    if told is None or not told.joules:
+        return
+    yield ""
+    co2 = "" if told.co2_g is None else f"; {_grams(told.co2_g)} of CO₂ with the data centre's own"
+    how = "" if told.fitted else ", idle by time"
+    yield (
+        f"Energy: {told.kwh:,.3g} kWh in the GPUs, {_share(told.idle_j, told.joules)} of it"
+        f" idle{how}{co2}."
+    )
+
+
+def _notes(found: "Cost") -> Iterator[str]:
+    bill = found.bill
+    if bill.unpriced:
+        yield ""
+        yield from _unpriced(bill.unpriced)
+    if bill.uptime.gaps_s >= 1:
+        yield (
+            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine was not heard"
+            " of for over a minute."
+        )
+    if bill.uptime.contradicted_s > GAP_S:
+        yield (
+            f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more of busy time than"
+            " passed, which are not in the bill: two servers probably share a name"
+            " (tailspan doctor)."
+        )
+    if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
+        yield (
+            f"Before {time_text.moment(found.accounts.engines_from_unix_ns)} UTC the engines' time"
+            " is deleted (tailspan up --keep-hours): for that time the bill holds requests and"
+            " recomputation, but no idle time."
+        )
+    if not found.accounts.apportioned:
+        yield (
+            "Requests count where they were received: the rows that would tell how much of them"
+            " lies beyond an hour's end are gone."
+        )
+    if found.accounts.overflowed:
+        yield f"{found.accounts.overflowed:,} requests have a label that had no room: _other."
+
+
+def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
+    for each in several[:MOST_UNPRICED]:
+        requests = "1 request is" if each.requests == 1 else f"{each.requests:,} requests are"
+        yield f"No price: {_why(each)}; {requests} not in the bill."
+    if len(several) > MOST_UNPRICED:
+        yield f"… and {len(several) - MOST_UNPRICED:,} more servers."
+    running = [each for each in several if each.wall_s]
+    if len(running) < len(several):
+        yield (
+            "An engine is seen by tailspan-vllm beside it, or by its /metrics:"
+            " tailspan up --scrape http://HOST:8000/metrics."
+        )
+    if not running:
+        return
+    yield "Give a price: --prices FILE (or TAILSPAN_PRICES) with, for instance,"
+    device = next((each.device for each in running if each.device), None)
+    if device is not None:
+        yield f'  devices: [{{match: "{text.printable(device, 60)}", usd_per_hour: 1.50}}]'
+    else:
+        name = text.printable(running[0].replica, 60)
+        yield f'  replicas: [{{match: "{name}", usd_per_hour: 1.50}}]'
+
+
+def _why(each: "Unpriced") -> str:
+    if not each.replica:
+        return "what clients alone tell of names no server"
+    name = text.label(each.replica)
+    if not each.wall_s:
+        return f"no engine of {name} was seen"
+    if each.device is None:
+        return f"{name} tells no device"
+    return f"{name} runs on {text.printable(each.device, 60)!r}, which has no price"
+
+
+def _part(usd: float | None, whole: float) -> str:
+    """A part of the bill; what would not be seen in it is nothing, to the reader."""
+    return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
+
+
+def _share(part: float | None, whole: float) -> str:
+    if part is None or not whole:
+        return text.UNKNOWN
+    return f"{round(part / whole * 100, 1) + 0.0:.1f} %"
+
+
+def _grams(grams: float) -> str:
+    return f"{grams / 1_000:,.3g} kg" if grams >= 1_000 else f"{grams:,.3g} g"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(3)]
+    for name, usd, share, why in rows:
+        yield (
+            f"{name.ljust(widths[0])}  {usd.rjust(widths[1])}  {share.rjust(widths[2])}  {why}"
+        ).rstrip()

@@ -1,0 +1,206 @@
+"""An explanation as a tired person reads it: the sentence, the reason, the evidence, the way out.
+
+Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.cause_sentences import NAMES
+from analysis.explain import Answer
+from cli.render import text
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Evidence
+from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.latency.attainment import Attainment
+from telemetry import durations, time_text
+
+_MOST_HITS = 6
+_SHOWN_S = 5e-5
+"""A part of less is shown as nothing."""
+
+
+def of_answer(answer: Answer) -> Iterator[str]:
+    """The lines of an answer."""
+    told = answer.explanation
+    yield _sentence(answer)
+    for each in told.deciding:
+        yield _attained(each)
+    if told.grew_within_objectives:
+        yield "The tail grew all the same: --by-size explains that."
+    if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
+        yield still
+    for cause in told.causes:
+        yield ""
+        yield from _cause(cause)
+    if told.unexplained is not None and told.unexplained >= 0.05:
+        yield ""
+        yield (
+            f"{text.count(round(told.unexplained * 100))} % is not explained by any cause that"
+            " the data tells of."
+        )
+    if told.verdict is not Verdict.INSUFFICIENT_DATA:
+        yield ""
+        yield from _parts(told)
+    if told.dimensions:
+        yield ""
+        yield from _dimensions(told)
+    for doubt in told.contradictions:
+        yield f"Note: {doubt}"
+
+
+def compared_with(answer: Answer) -> str:
+    """Which time the window is compared with, in a word: as JSON has it."""
+    if answer.before is not None:
+        return "before_incident"
+    return "previous" if answer.just_before else "given"
+
+
+def _baseline(answer: Answer) -> str:
+    span = answer.explanation.question.baseline
+    if answer.before is not None:
+        began = time_text.moment(answer.before.began_unix_s * 10**9)
+        return f"the time before incident {answer.before.slo} (began {began} UTC)"
+    if answer.just_before:
+        return f"the previous {durations.render(max(1, round(span.seconds)))}"
+    return f"{time_text.moment(span.from_unix_ns)} to {time_text.moment(span.to_unix_ns)} UTC"
+
+
+def _attained(each: Attainment) -> str:
+    said = "fell" if each.fell else "missed" if each.missed else "held"
+    return (
+        f"Objective {each.slo} {said}: {_percent(each.attained_ratio)} of"
+        f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
+        f" {_percent(each.baseline_attained_ratio)};"
+        f" {_percent(1.0 - each.budget)} is the target."
+    )
+
+
+def _percent(ratio: float) -> str:
+    """To a tenth, and 100% only where it is."""
+    return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
+
+
+def _still_slow(answer: Answer) -> str | None:
+    """What is wrong although nothing grew: an incident under way, or a target that is missed."""
+    going_on = [row for row in answer.incidents if row.ended_unix_s is None]
+    for row in going_on or answer.incidents:
+        began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"
+        if row.ended_unix_s is None:
+            return f"Still slow: incident {row.slo} ({row.severity}) since {began}."
+        ended = f"{time_text.moment(row.ended_unix_s * 10**9)} UTC"
+        return f"Incident {row.slo} ({row.severity}) lasted from {began} to {ended}."
+    worst = answer.explanation.worst_missed
+    if worst is None:
+        return None
+    return (
+        f"Still slow: {_percent(1.0 - worst.attained_ratio)} of requests take longer than"
+        f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
+    )
+
+
+def _sentence(answer: Answer) -> str:
+    told = answer.explanation
+    name = NAMES[told.question.metric.value]
+    if told.verdict is Verdict.INSUFFICIENT_DATA:
+        return (
+            f"Too little data: {text.count(told.requests)} requests with {name} in the window and"
+            f" {text.count(told.baseline_requests)} in the baseline; each needs"
+            f" {text.count(told.needed)}."
+        )
+    slowest = f"{name} of the slowest {told.tail_share or 0:.0%}"
+    was, now = text.seconds(told.baseline_s), text.seconds(told.now_s)
+    of = f"{text.count(told.requests)} requests against {text.count(told.baseline_requests)}"
+    if told.verdict is Verdict.NO_INCIDENT:
+        change = "Unchanged from" if told.unchanged else "No incident compared with"
+        return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
+    when = "" if told.onset_unix_ns is None else f" at {time_text.moment(told.onset_unix_ns)} UTC"
+    return f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more, {of}."
+
+
+def _cause(cause: Cause) -> Iterator[str]:
+    where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
+    yield (f"{cause.share:.0%} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}.")
+    known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
+    if known:
+        rows = [[f"  {each.what}", *_values(each)] for each in known]
+        yield from text.table(["  evidence", "before", "now"], rows, left=1, keep=1)
+    for lever in cause.levers:
+        yield f"  Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
+
+
+def _values(evidence: Evidence) -> tuple[str, str]:
+    return _value(evidence.baseline), _value(evidence.now)
+
+
+def _value(value: float | None) -> str:
+    if value is None:
+        return text.UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _parts(told: Explanation) -> Iterator[str]:
+    rows = [
+        [
+            each.part.replace("_", " "),
+            text.seconds(each.baseline_s),
+            text.seconds(each.now_s),
+            f"{'+' if each.excess_s >= 0 else ''}{text.seconds(each.excess_s)}",
+        ]
+        for each in told.parts
+        if max(each.baseline_s, each.now_s) >= _SHOWN_S
+    ]
+    rows.append(
+        [
+            "sum",
+            text.seconds(told.baseline_s),
+            text.seconds(told.now_s),
+            f"{'+' if (told.excess_s or 0) >= 0 else ''}{text.seconds(told.excess_s)}",
+        ]
+    )
+    yield from text.table(["part of the slowest", "before", "now", "growth"], rows, left=1)
+
+
+def _dimensions(told: Explanation) -> Iterator[str]:
+    rows = [
+        [
+            f"{hit.dimension.replace('_', ' ')} {text.label(hit.value)}",
+            f"{hit.risk_ratio:.1f}×",
+            f"[{hit.low:.1f} to {hit.high:.1f}]",
+            text.count(hit.requests),
+        ]
+        for hit in told.dimensions[:_MOST_HITS]
+    ]
+    yield from text.table(["slow more often", "risk", "95 %", "requests"], rows, left=1)
+    others = told.dimensions_tested - len(told.dimensions[:_MOST_HITS])
+    if others > 0:
+        yield f"{text.count(others)} other kinds of request were tested."
+
+
+def of_request(found: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a single request's own account."""
+    yield (
+        f"{text.label(found['request_id'])} on {text.label(found['replica'])}:"
+        f" {text.seconds(found['e2e_s'])}, received"
+        f" {time_text.moment(int(found['received'] * 1e9))} UTC."
+    )
+    rows = [
+        [each["part"].replace("_", " "), text.seconds(each["seconds"])] for each in found["parts"]
+    ]
+    yield from text.table(["part", "time"], rows, left=1)
+    if found["delayed_by"]:
+        yield ""
+        rows = [
+            [
+                text.label(each["request_id"]),
+                text.label(each["tenant"]),
+                text.count(each["prompt_tokens_meanwhile"]),
+                text.seconds(each["cost_s"]),
+            ]
+            for each in found["delayed_by"]
+        ]
+        yield from text.table(
+            ["delayed by", "tenant", "prompt tokens meanwhile", "cost"], rows, left=2
+        )
+    else:
+        yield "No other request's prefill delayed it."

@@ -1,0 +1,145 @@
+"""GPUs as a table, as JSON, and in words: what each does, and what it cannot tell and why."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from cli.render.text import UNKNOWN, count, label, printable, rate, table
+
+if TYPE_CHECKING:
+    from collector.gpus.reader import Absence, GpuReading
+    from collector.gpus.sampler import ReaderState
+    from telemetry.gpus import GpuSample
+
+_WIDEST = 300
+HEADER = (
+    "gpu",
+    "model",
+    "replica",
+    "throttled by",
+    "DRAM %",
+    "DRAM GB/s",
+    "SM %",
+    "tensor %",
+    "memory GiB",
+    "of GiB",
+    "W",
+    "SM MHz",
+    "of MHz",
+    "processes",
+    "foreign",
+)
+_TEXTS = 4
+
+
+def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+    """A table, and below it what is not told and why."""
+    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    if not samples:
+        yield nothing(states)
+        return
+    rows = [_row(sample, told.get(sample.gpu)) for sample in samples]
+    yield from table(HEADER, rows, left=_TEXTS, keep=3)
+    for sample in samples:
+        gpu = told.get(sample.gpu)
+        for why in whys(gpu) if gpu else ():
+            yield f"{label(sample.gpu)} cannot tell {why}"
+
+
+def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+    """One object a GPU: the fields of its sample, unknown null, and `absent`: field → why."""
+    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    for sample in samples:
+        fields = asdict(sample)
+        at_unix_ns = fields.pop("at_unix_ns")
+        gpu = told.get(sample.gpu)
+        absent = dict(gpu.absent) if gpu else {}
+        processes = None if gpu is None or gpu.processes is None else sorted(gpu.processes)
+        yield json.dumps(
+            {
+                "at": at_unix_ns / 1e9,
+                **fields,
+                "processes": processes,
+                "absent": {
+                    name: {"why": str(each.why), "detail": each.detail}
+                    for name, each in sorted(absent.items())
+                },
+            },
+            allow_nan=False,
+        )
+
+
+def nothing(states: "Sequence[ReaderState]") -> str:
+    """That there is no GPU to show, and why."""
+    said = reasons(states)
+    return f"No GPU is told of. {said}." if said else "No GPU is told of."
+
+
+def reasons(states: "Sequence[ReaderState]") -> str:
+    """Why readers tell nothing: `nvml: no_library (…); amd_smi: no_package (…)`."""
+    return "; ".join(
+        f"{printable(state.name, _WIDEST)}: {_words(state.absence)}"
+        for state in states
+        if state.absence is not None
+    )
+
+
+def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+    """GPUs that told nothing, and readers, where others did."""
+    for state in states:
+        name = printable(state.name, _WIDEST)
+        if state.up is False and samples:
+            yield f"{name}: {_words(state.absence)}"
+        for what, absence in state.lost.items():
+            yield f"{name}: {printable(what, _WIDEST)}: {_words(absence)}"
+
+
+def standing(states: "Sequence[ReaderState]") -> str:
+    """One sentence on what is sampled."""
+    up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
+    down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
+    if not up and not down:
+        return "There is no GPU here; looking again every minute."
+    return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
+
+
+def whys(gpu: "GpuReading") -> list[str]:
+    """What a GPU cannot tell, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
+    by_reason: dict[str, list[str]] = {}
+    for name, absence in gpu.absent.items():
+        by_reason.setdefault(_words(absence), []).append(name)
+    return [f"{', '.join(sorted(those))}: {why}" for why, those in sorted(by_reason.items())]
+
+
+def _words(absence: "Absence | None") -> str:
+    return printable(str(absence), _WIDEST)
+
+
+def _row(sample: "GpuSample", gpu: "GpuReading | None") -> list[str]:
+    processes = gpu.processes if gpu else None
+    return [
+        label(sample.gpu),
+        label(sample.model_name),
+        label(sample.replica),
+        "nothing" if sample.throttle_reasons == "" else label(sample.throttle_reasons),
+        _percent(sample.dram_bandwidth_ratio),
+        _scaled(sample.dram_bandwidth_bytes_per_s, 1e9),
+        _percent(sample.sm_active_ratio),
+        _percent(sample.tensor_active_ratio),
+        _scaled(sample.memory_used_bytes, 2**30),
+        _scaled(sample.memory_total_bytes, 2**30),
+        rate(sample.power_w),
+        _scaled(sample.sm_clock_hz, 1e6),
+        _scaled(sample.sm_clock_max_hz, 1e6),
+        UNKNOWN if processes is None else count(len(processes)),
+        count(sample.foreign_processes),
+    ]
+
+
+def _percent(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{100 * ratio:.1f}"
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return UNKNOWN if value is None else rate(value / unit)

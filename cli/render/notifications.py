@@ -1,0 +1,60 @@
+"""The outbox as `tailspan slo status` shows it: who was told of which incident."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import click
+
+from alerts.notify.message import Transition
+from cli.render import text
+from store.alerting.incidents import IncidentRow
+from store.alerting.notifications import Delivery, Notification
+from telemetry import time_text
+
+WIDEST_PROBLEM: Final = 100
+_WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}
+
+
+def of_incidents(
+    rows: Sequence[Notification], incidents: Collection[IncidentRow]
+) -> list[Notification]:
+    """Those about these incidents."""
+    shown = {(each.severity, each.fired_unix_s) for each in incidents}
+    return [row for row in rows if (row.severity, row.fired_unix_s) in shown]
+
+
+def as_json(row: Notification) -> dict[str, Any]:
+    """One row."""
+    return {
+        "severity": row.severity,
+        "fired": row.fired_unix_s,
+        "transition": row.transition,
+        "channel": row.channel,
+        "state": row.state,
+        "failures": row.failures,
+        "delivered": row.delivered_unix_s,
+        "next": row.next_unix_s,
+        "problem": row.problem,
+    }
+
+
+def print_undelivered(rows: Sequence[Notification]) -> None:
+    """What nobody was told, or not yet, and why; nothing where all were."""
+    untold = [row for row in rows if row.state != Delivery.DELIVERED]
+    if not untold:
+        return
+    header = ["not told", "of", "incident of (UTC)", "state", "failed", "why"]
+    cells = [
+        [
+            row.channel,
+            _WHAT[Transition(row.transition)],
+            time_text.moment(row.fired_unix_s * 10**9),
+            "given up" if row.state == Delivery.DEAD else "to be tried",
+            f"{row.failures:,}",
+            text.printable(row.problem or text.UNKNOWN, WIDEST_PROBLEM),
+        ]
+        for row in untold
+    ]
+    for line in text.table(header, cells, left=4, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()

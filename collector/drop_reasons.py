@@ -1,0 +1,81 @@
+"""Why an item was not kept: the reasons in counters and in answers to senders."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from telemetry.in_flight import REPORTED_FROM_S
+
+
+class Skip(StrEnum):
+    """The item is not for Tailspan. It is acknowledged, ignored and counted."""
+
+    NOT_A_REQUEST = "not_a_request"
+    """A span that is not a request's: of another scope, or without an outcome."""
+    NOT_OURS = "not_ours"
+    """A data point of another instrumentation scope."""
+    UNKNOWN_METRIC = "unknown_metric"
+    """A data point of our scope with a name that this version does not have."""
+    NOT_AN_EVENT = "not_an_event"
+    """A log record that is not one of our events."""
+    NO_RECORDED_VALUE = "no_recorded_value"
+    """A data point with the flag for "no recorded value"."""
+
+
+class Refusal(StrEnum):
+    """The item is ours but wrong. It is refused as a partial success, and counted."""
+
+    MISSING_ID = "missing_id"
+    MISSING_REPLICA = "missing_replica"
+    MISSING_PROCESS = "missing_process"
+    MISSING_ENGINE = "missing_engine"
+    MISSING_GPU = "missing_gpu"
+    MISSING_CONFIG = "missing_config"
+    """An engine start without a configuration."""
+    TOO_MANY_ARGUMENTS = "too_many_arguments"
+    TOO_MANY_STARTS = "too_many_starts"
+    """More engine starts than real engines can make (`collector/rows/engine_start_limits.py`)."""
+    MISSING_START = "missing_start"
+    """A total without the time since which it counts."""
+    MISSING_VALUE = "missing_value"
+    INSTANT_OUT_OF_RANGE = "instant_out_of_range"
+    """Before 2020, earlier than any vLLM."""
+    IN_THE_FUTURE = "in_the_future"
+    """More than a day ahead of this machine's clock, which no time zone explains; or a sample or
+    start far ahead of the rest of its message."""
+    TOO_OLD = "too_old"
+    """Older than the retention of rows."""
+    TOO_YOUNG = "too_young"
+    """A request in flight that has not run long enough to be reported."""
+    ENDS_BEFORE_START = "ends_before_start"
+    ABSURD_DURATION = "absurd_duration"
+    """More than seven days."""
+    NEGATIVE = "negative"
+    NOT_FINITE = "not_finite"
+    OUT_OF_RANGE = "out_of_range"
+    WRONG_TYPE = "wrong_type"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    UNKNOWN_BASIS = "unknown_basis"
+    PHASES_DO_NOT_SUM = "phases_do_not_sum"
+    """The phases differ from end − start by more than a millisecond."""
+    PARTS_DO_NOT_SUM = "parts_do_not_sum"
+    """The parts of a phase differ from it by more than a millisecond, or some are missing; or the
+    time to first token, or between two tokens, is longer than the request."""
+    NOT_CUMULATIVE = "not_cumulative"
+    """A sum that is not monotonic and cumulative: a lost export would lose counts."""
+
+
+WHY: Final[Mapping[Refusal, str]] = {
+    Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
+    Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
+}
+"""Explanations of refusals that are the same each time."""
+
+
+class Unstored(StrEnum):
+    """The store did not keep a batch, so the message was not acknowledged."""
+
+    STORE_BUSY = "store_busy"
+    STORE_FAILED = "store_failed"
+    STORE_REFUSED = "store_refused"
+    """The rows themselves are invalid; the sender is asked not to repeat them."""

@@ -1,0 +1,39 @@
+"""CUDA_VISIBLE_DEVICES, interpreted as CUDA does.
+
+Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables": numbers, or UUIDs and
+prefixes of UUIDs; devices after the first invalid one are not visible.
+"""
+
+from collections.abc import Sequence
+
+from collector.gpus.reader import GpuReading
+
+_PREFIXES = ("GPU-", "MIG-")
+
+
+def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
+    """Return the UUIDs of the GPUs that a process sees.
+
+    Numbers are CUDA's, which orders GPUs by speed. They equal the driver's numbers for certain only
+    if all GPUs are of one model; otherwise the result is empty.
+
+    Args:
+        variable: its value.
+        gpus: those of this machine.
+    """
+    numbered = {each.index: each.gpu for each in gpus if each.index is not None}
+    alike = len({each.model_name for each in gpus if each.index is not None}) == 1
+    found: list[str] = []
+    for word in (part.strip() for part in variable.split(",")):
+        if word.startswith(_PREFIXES):
+            meant = [each.gpu for each in gpus if each.gpu.startswith(word)]
+            if len(meant) != 1:
+                break
+            found += meant
+        elif word.isascii() and word.isdigit() and int(word) in numbered:
+            if not alike:
+                return []
+            found.append(numbered[int(word)])
+        else:
+            break
+    return found

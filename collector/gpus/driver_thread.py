@@ -1,0 +1,80 @@
+"""Calls a driver's library on a thread of its own, so that a hanging call blocks nothing else.
+
+It is a daemon thread, so a driver that hangs does not keep the program from ending.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from collector.gpus.reader import Absence, ReaderError, Reading, Why
+
+TIMEOUT_S: Final = 5.0
+
+
+class Library(Protocol):
+    """Reads GPUs with calls that may block, all from one thread."""
+
+    def read(self) -> Reading:
+        """See `Reader.read`."""
+
+    def close(self) -> None:
+        """Release the library's resources."""
+
+
+class DriverThread:
+    """A reader that calls a library on its thread.
+
+    Args:
+        library: the library.
+        timeout_s: time limit of one reading.
+    """
+
+    def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
+        self._library = library
+        self._timeout_s = timeout_s
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Reading], Future[Reading]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._pending: Future[Reading] | None = None
+
+    async def read(self) -> Reading:
+        """See `Reader`.
+
+        Raises:
+            ReaderError: reading failed or took too long; until it returns nothing else is read.
+        """
+        if self._pending is not None and not self._pending.done():
+            raise ReaderError(Absence(Why.TIMEOUT, "the driver has not answered yet"))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gpu-library", daemon=True)
+            self._thread.start()
+        self._pending = Future()
+        self._calls.put((self._library.read, self._pending))
+        answer = asyncio.wrap_future(self._pending)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
+        try:
+            # Shielded, because a call cannot be cancelled.
+            return await asyncio.wait_for(asyncio.shield(answer), self._timeout_s)
+        except TimeoutError as error:
+            late = Absence(Why.TIMEOUT, f"the driver did not answer within {self._timeout_s:g} s")
+            raise ReaderError(late) from error
+
+    def close(self) -> None:
+        """Close the library once its current call has returned; does not wait."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread = None
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            read, result = call
+            try:
+                result.set_result(read())
+            except Exception as error:  # passed to the caller; the thread continues
+                result.set_exception(error)
+        self._library.close()

@@ -1,0 +1,132 @@
+"""Determines which replica a process of this machine belongs to.
+
+Pure. A process id alone is not enough: other machines have the same ids, and every container has a
+process 1. The start of the process must therefore agree with the time since which the engine
+counts. If a replica is named after a host (`host:port`, the default), the host must be this machine
+or the process' container.
+
+With one API server the engine's workers are its descendants, and it reports its process id. With
+several API servers, or with data parallelism, servers and engines are siblings: children of one
+launcher of the same program, started together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from collector.gpus.processes import Process
+
+BEFORE_S: Final = 5.0
+AFTER_S: Final = 3_600.0
+"""An engine's totals count from before or after its model is loaded."""
+TOGETHER_S: Final = 120.0
+"""A launcher starts its servers and engines one after another."""
+
+
+class EngineProcess(NamedTuple):
+    """A process that an engine's telemetry names.
+
+    Attributes:
+        started_unix_ns: since when its totals count; None if there are none.
+    """
+
+    replica: str
+    process: int
+    started_unix_ns: int | None
+
+
+def by_process(engines: Iterable[EngineProcess]) -> Mapping[int, Sequence[EngineProcess]]:
+    """Group engines by process id."""
+    found: dict[int, list[EngineProcess]] = {}
+    for each in engines:
+        found.setdefault(each.process, []).append(each)
+    return found
+
+
+def replica_of(
+    ancestry: Iterable[Process],
+    engines: Mapping[int, Sequence[EngineProcess]],
+    here: str,
+    hostname: Callable[[int], str | None],
+    children: Callable[[int], Iterable[Process]] = lambda _pid: (),
+) -> str | None:
+    """Return the replica that a process serves; None if it is not certain.
+
+    Args:
+        ancestry: the process, its parent, and so on.
+        engines: the engines by process id.
+        here: this machine's name.
+        hostname: returns the name of a process' container.
+        children: returns the children of a process.
+    """
+    branch: Process | None = None
+    for process in ancestry:
+        related = [process]
+        if branch is not None and process.program == branch.program is not None:
+            related += [each for each in children(process.pid) if _siblings(each, branch)]
+        for each in related:
+            host = hostname(each.pid) if each.contained else here
+            found = _certain(_candidates(each, engines), host)
+            if found is not None:
+                return found
+        branch = process
+    return None
+
+
+def server_of(
+    ancestry: Iterable[Process],
+    here: str,
+    hostname: Callable[[int], str | None],
+    port: Callable[[int], int | None],
+) -> str | None:
+    """Return the default name, host:port, of the server that a process works for.
+
+    The server is the nearest ancestor that runs the same program and listens on one port. Its
+    workers on GPUs use several ports among themselves, and its parent runs another program.
+
+    Args:
+        ancestry: the process, its parent, and so on.
+        here: this machine's name.
+        hostname: returns the name of a process' container.
+        port: returns the only port that a process listens on.
+    """
+    line = list(ancestry)
+    for process in line[1:]:
+        if process.program is None or process.program != line[0].program:
+            return None
+        if (listens_on := port(process.pid)) is not None:
+            host = hostname(process.pid) if process.contained else here
+            return f"{host}:{listens_on}" if host else None
+    return None
+
+
+def _candidates(process: Process, engines: Mapping[int, Sequence[EngineProcess]]) -> set[str]:
+    same_pid = engines.get(process.own_pid, ())
+    return {each.replica for each in same_pid if _started_together(each, process)}
+
+
+def _siblings(one: Process, other: Process) -> bool:
+    if one.program != other.program or one.started_unix_s is None or other.started_unix_s is None:
+        return False
+    return abs(one.started_unix_s - other.started_unix_s) <= TOGETHER_S
+
+
+def _started_together(engine: EngineProcess, process: Process) -> bool:
+    if engine.started_unix_ns is None or process.started_unix_s is None:
+        return True
+    later_s = engine.started_unix_ns / 1e9 - process.started_unix_s
+    return -BEFORE_S <= later_s <= AFTER_S
+
+
+def _certain(candidates: set[str], host: str | None) -> str | None:
+    of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
+    if len(of_host) == 1:
+        return next(iter(of_host))
+    # A configured name does not contain the server's host.
+    chosen = {each for each in candidates if host_of(each) is None}
+    return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
+
+
+def host_of(replica: str) -> str | None:
+    """Return the host in a replica's name of the form `host:port`; None for other names."""
+    host, _, port = replica.rpartition(":")
+    return host if host and port.isascii() and port.isdigit() else None

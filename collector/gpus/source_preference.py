@@ -1,0 +1,47 @@
+"""Chooses between two sources of one GPU: its driver on this machine, and a dcgm-exporter.
+
+The source that reports bandwidth is preferred, then the driver, which is read every second. The
+other source is ignored while the preferred one reports.
+"""
+
+from typing import Final, NamedTuple
+
+from collector.gpus.reader import GpuReading, Why
+from telemetry.gpus import GpuSource
+
+SILENT_NS: Final = 60 * 10**9
+_BANDWIDTH: Final = "dram_bandwidth_ratio"
+
+
+class _Source(NamedTuple):
+    source: GpuSource
+    rank: tuple[bool, bool]
+    at_unix_ns: int
+
+
+class SourcePreference:
+    """Remembers the preferred source of each GPU."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, _Source] = {}
+
+    def keeps(self, gpu: GpuReading) -> bool:
+        """Return whether to use this reading."""
+        preferred = self._sources.get(gpu.gpu)
+        this = _Source(gpu.source, _rank(gpu), gpu.at_unix_ns)
+        if (
+            preferred is not None
+            and preferred.source is not this.source
+            and preferred.rank > this.rank
+            and this.at_unix_ns - preferred.at_unix_ns <= SILENT_NS
+        ):
+            return False
+        self._sources[gpu.gpu] = this
+        return True
+
+
+def _rank(gpu: GpuReading) -> tuple[bool, bool]:
+    absence = gpu.absent.get(_BANDWIDTH)
+    # After a first reading the next one has rates.
+    reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
+    return reports, gpu.source is not GpuSource.DCGM

@@ -1,0 +1,1 @@
+"""Limits that all senders share: rates, memory, reading time."""

@@ -1,0 +1,122 @@
+"""Memory for messages: reserved while they arrive, released when they are answered.
+
+Bytes are reserved before they are used, for each sender and for all senders together. If a
+message does not fit, it is refused and the sender must retry. Used from one event loop.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from collector.counters import Counters
+from collector.errors import BusyError
+from collector.limits.sender_limits import Limits
+
+
+@dataclass(slots=True)
+class _Held:
+    messages: int = 0
+    size_bytes: int = 0
+
+
+class MessageMemory:
+    """The reservations of all unanswered messages.
+
+    Args:
+        limits: messages and bytes, from one address and from all.
+        counters: report what is reserved.
+    """
+
+    def __init__(self, limits: Limits, counters: Counters) -> None:
+        self._limits = limits
+        self._counters = counters
+        self._all = _Held()
+        # Only the addresses that have a message here: at most `max_waiting_messages`.
+        self._peers: dict[str, _Held] = {}
+
+    def enter(self, peer: str) -> "Reservation":
+        """Reserve memory for a message that begins to arrive.
+
+        Raises:
+            BusyError: too many messages are waiting.
+        """
+        limits = self._limits
+        held = self._peers.get(peer)
+        if held is not None and held.messages >= limits.max_peer_waiting_messages:
+            raise BusyError(f"{held.messages} messages from this address wait; send again")
+        if self._all.messages >= limits.max_waiting_messages:
+            raise BusyError(f"{self._all.messages} messages wait; send again")
+        self.change(peer, 1, 0)
+        return Reservation(self, peer)
+
+    def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
+        """Raise BusyError unless a message that holds `own_bytes` may hold `more_bytes` more."""
+        for held, most, whose in (
+            (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
+            (self._all, self._limits.max_waiting_bytes, ""),
+        ):
+            others = held.size_bytes - own_bytes
+            # A message that is alone may have any size here; another limit applies to it.
+            if others and held.size_bytes + more_bytes > most:
+                raise BusyError(
+                    f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"
+                    f" would exceed {most}"
+                )
+
+    def change(self, peer: str, messages: int, size_bytes: int) -> None:
+        """Add to the counts; negative numbers release."""
+        held = self._peers.setdefault(peer, _Held())
+        for each in (held, self._all):
+            each.messages += messages
+            each.size_bytes += size_bytes
+        if not held.messages:
+            del self._peers[peer]
+        self._counters.waiting(messages, size_bytes)
+
+
+class Reservation:
+    """The reservation of one message; a context manager that releases it."""
+
+    def __init__(self, rooms: MessageMemory, peer: str) -> None:
+        self._rooms = rooms
+        self._open = True
+        self.peer = peer
+        self.size_bytes = 0
+
+    def grow(self, more_bytes: int) -> None:
+        """Reserve more bytes before they are used.
+
+        Raises:
+            BusyError: not enough memory is left.
+        """
+        self._rooms.check(self.peer, self.size_bytes, more_bytes)
+        self.set(self.size_bytes + more_bytes)
+
+    def set(self, size_bytes: int) -> None:
+        """Reserve exactly this much without checking the limit: the memory is already in use."""
+        self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
+        self.size_bytes = size_bytes
+
+    def move(self) -> "Reservation":
+        """Move the reservation to a new object, and close this one."""
+        moved = Reservation(self._rooms, self.peer)
+        moved.size_bytes, self.size_bytes = self.size_bytes, 0
+        self._open = False
+        return moved
+
+    def close(self) -> None:
+        """Release the reservation. Idempotent."""
+        if self._open:
+            self._open = False
+            self._rooms.change(self.peer, -1, -self.size_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

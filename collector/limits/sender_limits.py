@@ -1,0 +1,138 @@
+"""How much is accepted at once and per second, from one sender and from all senders."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import Final
+
+from collector.errors import ThrottledError
+
+MIB: Final = 2**20
+MOST_PEERS: Final = 4096
+"""Senders that are counted separately. Beyond them the one that was silent longest is forgotten."""
+MESSAGE_BYTES: Final = 512
+"""Added to the size of each message's body, because an empty message is work, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the collector. Bytes are counted decompressed. A rate is an average: a second's
+    worth, and one message of any allowed size, may arrive at once. `sender` identifies senders."""
+
+    max_body_bytes: int = 16 * MIB
+    """Of one message."""
+    max_waiting_bytes: int = 256 * MIB
+    """Of all unanswered messages, including those that are still arriving."""
+    max_peer_waiting_bytes: int = 128 * MIB
+    """Of the messages of one address: half, so that one sender cannot use up all memory."""
+    max_waiting_messages: int = 1024
+    """Unanswered messages. Each holds up to 64 KiB in the transport before it is read, in total
+    64 MiB."""
+    max_peer_waiting_messages: int = 256
+    """Of one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`); behind a NAT
+    there may be many senders."""
+    max_connections: int = 1024
+    """Open connections of each OTLP port."""
+    max_peer_connections: int = 256
+    """From one address, on the HTTP port. gRPC cannot count them by address."""
+    max_peer_bytes_per_s: float = 128 * MIB
+    """From one address."""
+    max_bytes_per_s: float = 512 * MIB
+    """From all addresses."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Fills at a rate, up to one second's worth; may be negative by one message."""
+
+    left: float
+    at: float
+
+    def refill(self, rate: float, now: float) -> None:
+        self.left = min(self.left + (now - self.at) * rate, rate)
+        self.at = now
+
+
+@dataclass(slots=True)
+class Rates:
+    """Enforces the rates, for the senders of one event loop.
+
+    Args:
+        limits: the rates.
+        clock: monotonic seconds.
+    """
+
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    _all: _Bucket = field(init=False)
+    _peers: OrderedDict[str, _Bucket] = field(init=False, default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._all = _Bucket(self.limits.max_bytes_per_s, self.clock())
+
+    def check(self, peer: str) -> None:
+        """Check that this sender and all senders are below their rates.
+
+        Args:
+            peer: the sender's address, without the port of its connection.
+
+        Raises:
+            ThrottledError: a rate was exceeded.
+        """
+        _check(self._bucket(peer), self.limits.max_peer_bytes_per_s, "from this address")
+        _check(self._all, self.limits.max_bytes_per_s, "from all senders")
+
+    def charge(self, peer: str, body_bytes: int) -> None:
+        """Count a message of this size.
+
+        Raises:
+            ThrottledError: see `check`; the message was not counted.
+        """
+        self.check(peer)
+        self.add(peer, body_bytes + MESSAGE_BYTES)
+
+    def add(self, peer: str, more_bytes: int) -> None:
+        """Count more bytes of an accepted message, found when it was decompressed."""
+        self._bucket(peer).left -= more_bytes
+        self._all.left -= more_bytes
+
+    def _bucket(self, peer: str) -> _Bucket:
+        now = self.clock()
+        bucket = self._peers.pop(peer, None) or _Bucket(self.limits.max_peer_bytes_per_s, now)
+        self._peers[peer] = bucket
+        if len(self._peers) > MOST_PEERS:
+            self._peers.popitem(last=False)
+        bucket.refill(self.limits.max_peer_bytes_per_s, now)
+        self._all.refill(self.limits.max_bytes_per_s, now)
+        return bucket
+
+
+def sender(address: str) -> str:
+    """Return the identity of a sender for limits: an IPv4 address, or an IPv6 network of 64 bits.
+
+    A host usually has a whole such network and could use another address for each message.
+    Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
+    """
+    try:
+        ip = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return f"{IPv6Address(int(ip) >> 64 << 64)}/64"
+
+
+def _check(bucket: _Bucket, rate: float, whose: str) -> None:
+    if bucket.left < 0:
+        raise ThrottledError(
+            f"more than {rate:.0f} bytes/s {whose}; send later",
+            max(1, math.ceil(-bucket.left / rate)),
+        )

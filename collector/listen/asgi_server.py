@@ -1,0 +1,150 @@
+"""Serves an ASGI application on a port of its own, inside a running event loop.
+
+uvicorn serves. This module binds the port first, so that the error for a port in use names the
+option to change it, limits connections, and leaves signals to the program.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from collector.errors import ListenError
+from collector.listen.connections import Acceptor, Connection, ConnectionLimits
+from collector.listen.http_timeouts import TimedH11
+from collector.listen.log_rate_limit import limit_logs
+from collector.listen.tls import Tls
+
+
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """Return a listening socket.
+
+    Args:
+        host: address; loopback unless configured otherwise.
+        port: 0 for a free one.
+        option: the command-line option that sets the port, for the error.
+
+    Raises:
+        ListenError: the port is in use or forbidden, or there is no such address.
+    """
+    if not 0 <= port <= 65_535:
+        raise ListenError(f"{option} must be a port from 0 to 65535, not {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "the port is taken by another program" if taken else error.strerror or str(error)
+        raise ListenError(
+            f"cannot listen on {host} port {port}: {why}; choose another with {option}"
+        ) from error
+    # Accepted sockets inherit it. asyncio sets it only on sockets that name their protocol, which
+    # these do not. Without it every answer waits 40 ms for the sender's delayed ACK.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
+
+
+class AsgiHost:
+    """Serves one application until stopped.
+
+    Args:
+        app: the application.
+        host: address to listen on.
+        port: 0 for a free one.
+        option: the command-line option that sets the port, for the error.
+        tls: None for plaintext.
+        limits: of connections.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        option: str,
+        tls: Tls | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._host = host
+        self._option = option
+        self._tls = tls
+        self._server: _LimitedServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port = port
+
+    async def start(self) -> None:
+        """Listen; afterwards `port` is the actual one."""
+        bound = listen(self._host, self.port, self._option)
+        self.port = bound.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            http=TimedH11,
+            timeout_keep_alive=round(self._limits.idle_s),
+            **(self._tls.uvicorn_settings() if self._tls else {}),
+        )
+        limit_logs()
+        self._server = _LimitedServer(config, self._limits)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
+
+    @property
+    def serving(self) -> bool:
+        """Whether the application is being served."""
+        return self._serving is not None and not self._serving.done()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing new; finish current requests for up to `grace_s`."""
+        if self._server is None or self._serving is None:
+            return
+        # uvicorn takes whole seconds, and reads the setting when the shutdown begins.
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.should_exit = True
+        await self._serving
+        self._server = self._serving = None
+
+
+class _LimitedServer(uvicorn.Server):
+    """uvicorn with our acceptor and without its signal handlers, because the program decides when
+    to stop."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections within the limits; uvicorn alone accepts any number."""
+        await self.lifespan.startup()
+
+        def protocol(connection: Connection) -> TimedH11:
+            return TimedH11(
+                connection,
+                self._limits,
+                acceptor.closed,
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        assert sockets, "AsgiHost.start passes one"
+        listening = sockets[0]
+        acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
+        # uvicorn only closes its servers and waits until they are closed.
+        self.servers = [cast(asyncio.Server, acceptor)]
+        self.started = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do not handle signals."""
+        yield

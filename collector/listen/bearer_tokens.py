@@ -1,0 +1,123 @@
+"""Authentication by bearer tokens, from a file or a variable, compared in constant time.
+
+A token is kept as its digest, and never appears in a log or an error.
+Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
+"""
+
+import hmac
+import re
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Self
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from collector.errors import SecurityError, UnauthenticatedError
+
+ENVIRONMENT_KEY: Final = "TAILSPAN_TOKENS"
+FILE_ENVIRONMENT_KEY: Final = "TAILSPAN_TOKEN_FILE"
+CHALLENGE: Final = 'Bearer realm="tailspan"'
+SHORTEST: Final = 16
+
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""The characters of a token."""
+
+
+class Tokens:
+    """The valid tokens; never empty.
+
+    Args:
+        tokens: each of at least `SHORTEST` characters.
+        where: the file or variable that holds them, for errors.
+
+    Raises:
+        SecurityError: there are none, or one of them is malformed.
+    """
+
+    def __init__(self, tokens: Collection[str], where: str) -> None:
+        if not tokens:
+            raise SecurityError(f"{where} holds no token")
+        for number, token in enumerate(tokens, 1):
+            if len(token) < SHORTEST or not TOKEN.fullmatch(token):
+                raise SecurityError(
+                    f"{where}: token {number} of {len(tokens)} is malformed; allowed: at least"
+                    f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, such as `openssl rand -hex 32` prints"
+                )
+        self._digests = [_digest(token) for token in tokens]
+
+    @classmethod
+    def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
+        """Return the tokens in the file or in the variables; None if neither is set.
+
+        Args:
+            file: one token a line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
+            environ: the environment; `TAILSPAN_TOKENS` holds tokens between blanks or commas.
+
+        Raises:
+            SecurityError: the file cannot be read, or a token is malformed.
+        """
+        given = read_tokens(file, environ)
+        return None if given is None else cls(*given)
+
+    def check(self, authorization: str | None) -> None:
+        """Check a request's Authorization header.
+
+        Raises:
+            UnauthenticatedError: it has no token, or an invalid one.
+        """
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
+        digest = _digest(token.strip())
+        # Every token is compared, so the duration does not depend on which one matches.
+        if not sum(hmac.compare_digest(digest, good) for good in self._digests):
+            raise UnauthenticatedError("the token is not valid")
+
+
+def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
+    """Return the tokens, unchecked, and where they are; see `Tokens.found`."""
+    path = file or (Path(given) if (given := environ.get(FILE_ENVIRONMENT_KEY)) else None)
+    if path is not None:
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise SecurityError(f"cannot read the tokens in {path}: {why}") from error
+        found = [line.partition("#")[0].strip() for line in lines]
+        return [token for token in found if token], str(path)
+    if ENVIRONMENT_KEY in environ:
+        return environ[ENVIRONMENT_KEY].replace(",", " ").split(), ENVIRONMENT_KEY
+    return None
+
+
+class BearerGate:
+    """An ASGI application that requires a token, except for some paths.
+
+    Args:
+        app: the application behind it.
+        tokens: the valid tokens.
+        open_paths: paths without a token: health, which an orchestrator requests without one.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._open_paths = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 401."""
+        if scope["type"] == "http" and scope["path"] not in self._open_paths:
+            try:
+                self._tokens.check(Headers(scope=scope).get("authorization"))
+            except UnauthenticatedError as error:
+                headers = {"WWW-Authenticate": CHALLENGE}
+                await PlainTextResponse(f"{error}\n", 401, headers)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,249 @@
+"""TCP connections: how many, from which addresses, and which one is closed for a new one.
+
+asyncio's own server accepts without a limit. At the limit of file descriptors it logs an error for
+each place in its backlog, 2,048 of them each second. This acceptor counts each connection as
+soon as it is accepted, before a TLS handshake. There is a limit for each address and one for all
+addresses together. At a limit the connection that has waited longest for its client is closed for
+the new one, so that idle connections cannot keep out a scrape or a probe.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from collector.limits.sender_limits import sender
+
+ACCEPT_AT_ONCE: Final = 64
+"""Connections accepted before the event loop continues with other work."""
+PAUSE_S: Final = 1.0
+"""Pause if the system has no file descriptor left; the same as asyncio's."""
+MOST_DESCRIPTORS: Final = 8192
+"""The soft limit is raised to this if the hard limit allows it: twice what all ports, the database
+and the scrapes need."""
+KEPT_DESCRIPTORS: Final = 256
+"""File descriptors for the database, /metrics, scrapes and logs."""
+
+_FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of one port."""
+
+    connections: int = 1024
+    per_peer: int = 256
+    handshake_s: float = 10.0
+    """For the TLS handshake. It takes three round trips; asyncio's default is 60 s."""
+    head_s: float = 10.0
+    """From the connection, or from the first byte after an answer, to the end of a request's
+    head. nginx allows 60 s, Apache (mod_reqtimeout) 20 s; a head is one packet."""
+    idle_s: float = 75.0
+    """Between an answer and the next request. Longer than the interval between exports, so that
+    no connection is closed while a sender begins the next export."""
+    write_s: float = 30.0
+    """For a client to read what is buffered for it: a large scrape (3.9 MB) in 30 s."""
+
+
+class OpenConnection(Protocol):
+    """A connection, as used by the acceptor."""
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when it waits for its client, in monotonic seconds; None if it does not."""
+
+    def give_way(self) -> None:
+        """Close it at once."""
+
+
+class Connection:
+    """An accepted connection, until it is closed."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.began = time.monotonic()
+        self.held: OpenConnection | None = None
+        """None until the TLS handshake is complete."""
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def waits_since(self) -> float | None:
+        """See `OpenConnection.waits_since`; a handshake waits for the client."""
+        return self.began if self.held is None else self.held.waits_since
+
+    def give_way(self) -> None:
+        """Close it at once."""
+        if self.held is not None:
+            self.held.give_way()
+        elif self.task is not None:
+            self.task.cancel()
+
+
+class Acceptor:
+    """Accepts connections on a listening socket, within limits.
+
+    Args:
+        listening: the socket; closed by `close`.
+        protocol: creates the protocol of a connection, which must set its `held` and call
+            `closed` at its end.
+        limits: how many connections, and for how long a handshake may take.
+        tls: None for plaintext.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        protocol: Callable[[Connection], asyncio.Protocol],
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._listening = listening
+        self._protocol = protocol
+        self._limits = limits
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        # In order of arrival.
+        self._open: dict[Connection, None] = {}
+        self._peers: Counter[str] = Counter()
+        self._paused: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Stop accepting. Open connections stay open; unfinished TLS handshakes end."""
+        if self._paused is not None:
+            self._paused.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for connection in list(self._open):
+            if connection.held is None:
+                connection.give_way()
+
+    async def wait_closed(self) -> None:
+        """Return at once; uvicorn waits for its open connections itself."""
+
+    def closed(self, connection: Connection) -> None:
+        """Remove a connection that has ended; idempotent."""
+        if connection in self._open:
+            del self._open[connection]
+            self._peers[connection.peer] -= 1
+            if not self._peers[connection.peer]:
+                del self._peers[connection.peer]
+
+    def _resume(self) -> None:
+        self._paused = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                self._full(error)
+                return
+            self._admit(accepted, sender(address[0]))
+
+    def _admit(self, accepted: socket.socket, peer: str) -> None:
+        mine = self._peers[peer] >= self._limits.per_peer
+        if (mine or len(self._open) >= self._limits.connections) and not self._make_way(
+            peer if mine else None
+        ):
+            accepted.close()
+            _log.warning(
+                "refused a connection from %s: %d of %d are open, %d of %d from it",
+                peer,
+                len(self._open),
+                self._limits.connections,
+                self._peers[peer],
+                self._limits.per_peer,
+            )
+            return
+        accepted.setblocking(False)
+        connection = Connection(peer)
+        self._open[connection] = None
+        self._peers[peer] += 1
+        connection.task = self._loop.create_task(self._serve(accepted, connection))
+
+        def served(task: asyncio.Task[None]) -> None:
+            # Not in the task: if it is cancelled before its first step, none of its code runs.
+            error = None if task.cancelled() else task.exception()
+            if task.cancelled() or error is not None:
+                self.closed(connection)
+                accepted.close()
+            if error is not None and not isinstance(error, OSError):  # a defect
+                _log.error("a connection could not be served", exc_info=error)
+
+        connection.task.add_done_callback(served)
+
+    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
+        handshake = {
+            "ssl_handshake_timeout": self._limits.handshake_s,
+            "ssl_shutdown_timeout": self._limits.handshake_s,
+        }
+        await self._loop.connect_accepted_socket(
+            lambda: self._protocol(connection),
+            accepted,
+            ssl=self._tls,
+            **(handshake if self._tls else {}),
+        )
+
+    def _make_way(self, peer: str | None) -> bool:
+        """Close the connection that has waited longest; return False if none waits.
+
+        Args:
+            peer: close one of this sender; None: one of the sender with the most connections.
+        """
+        if peer is None:
+            peer = max(self._peers, key=lambda name: self._peers[name], default=None)
+        waiting = [
+            (since, number, each)
+            for number, each in enumerate(self._open)
+            if each.peer == peer and (since := each.waits_since) is not None
+        ]
+        if not waiting:
+            return False
+        connection = min(waiting)[2]
+        connection.give_way()
+        self.closed(connection)
+        return True
+
+    def _full(self, error: OSError) -> None:
+        _log.warning(
+            "cannot accept connections: %s; %d are open here, trying again in %g s",
+            error.strerror,
+            len(self._open),
+            PAUSE_S,
+        )
+        self._make_way(None)
+        self._loop.remove_reader(self._listening)
+        self._paused = self._loop.call_later(PAUSE_S, self._resume)
+
+
+def within_descriptors(connections: int, ports: int) -> int:
+    """Return the number of connections per port that the file descriptors allow, at most this many.
+
+    First raises the soft limit of file descriptors, if the hard limit allows it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:
+        wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+        with suppress(OSError, ValueError):  # then the current limit applies
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return max(1, min(connections, (soft - KEPT_DESCRIPTORS) // ports))

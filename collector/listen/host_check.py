@@ -1,0 +1,191 @@
+"""Host and Origin checks: no web page in a browser may read from or write to this server.
+
+An attacker's page can rebind its own DNS name to this address (DNS rebinding); the browser then
+lets it read every answer. It cannot change the Host header, which still contains its name. A page
+can also post to another origin without reading the answer; the browser then sends Origin.
+
+Imports nothing else of the project, so that the explorer's server can use it too.
+Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
+OPTION: Final = "--allowed-host"
+
+PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
+"""Domains that public DNS never resolves: Kubernetes services, ICANN's private-use domain
+(resolution 2024.07.29), RFC 6762, RFC 8375. A browser cannot load an attacker's page from one."""
+
+_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHosts:
+    """The names under which a server may be addressed.
+
+    IP literals, `localhost` and `*.localhost` are always allowed: DNS does not resolve them, so
+    they cannot be rebound.
+    """
+
+    names: frozenset[str] = frozenset()
+    """Further names, in lower case; `*.example.org` matches every name below example.org."""
+    private: bool = False
+    """Whether names without a dot and names under `PRIVATE_SUFFIXES` are allowed as well."""
+    any_name: bool = False
+    """Whether every name is allowed, because tokens or TLS keep out a rebound page."""
+
+    @classmethod
+    def of(
+        cls, names: Iterable[str], *, loopback: bool, protected: bool, own: Iterable[str] = ()
+    ) -> "AllowedHosts":
+        """Return the rule for a server's address.
+
+        Args:
+            names: configured by the user.
+            own: the address listened on and the machine's name; addresses are left out.
+            loopback: whether only this machine can reach it.
+            protected: whether tokens or TLS are required. A rebound page has no token, and the
+                certificate does not contain its name, so the browser refuses to connect.
+
+        Raises:
+            ValueError: a name is not a host name.
+        """
+        server = frozenset(name.lower() for name in own if _NAME.fullmatch(name.lower()))
+        return cls(server.union(map(checked, names)), private=not loopback, any_name=protected)
+
+    def allow(self, authority: str) -> bool:
+        """Return whether a request may be addressed to this `HOST` or `HOST:PORT`."""
+        name = _host(authority)
+        if name is None:
+            return False
+        if self.any_name or name == "localhost" or name.endswith(".localhost") or _is_ip(name):
+            return True
+        if self.private and ("." not in name or name.endswith(PRIVATE_SUFFIXES)):
+            return True
+        return self.named(name)
+
+    def named(self, name: str) -> bool:
+        """Return whether the user has configured this name."""
+        if name in self.names:
+            return True
+        parts = name.split(".")
+        return any("*." + ".".join(parts[first:]) in self.names for first in range(1, len(parts)))
+
+
+def checked(name: str) -> str:
+    """Return a name for `AllowedHosts.names`, in lower case and without a final dot.
+
+    Raises:
+        ValueError: not a host name, or with a port.
+    """
+    lower = name.strip().lower().removesuffix(".")
+    if not _NAME.fullmatch(lower):
+        raise ValueError(
+            f"{name!r:.80} is not a host name; allowed: a name without a port, such as"
+            " tailspan.example.org, or *.example.org for every name below it"
+        )
+    return lower
+
+
+def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the names in the option and in the environment variable, separated by commas."""
+    return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
+
+
+class HostGate:
+    """An ASGI application that answers only requests addressed to an allowed host.
+
+    A request with an Origin must come from a page of the same host and port, or from one of a
+    host that the user has named. WebSockets are checked in the same way.
+
+    Args:
+        app: the application behind it.
+        hosts: the names under which it may be addressed.
+        open_paths: paths without a check: health, which has nothing to read or write.
+        refused: called with the path of each request that is refused.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: AllowedHosts,
+        open_paths: Collection[str] = (),
+        refused: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._open_paths = frozenset(open_paths)
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 403."""
+        if scope["type"] in ("http", "websocket") and scope["path"] not in self._open_paths:
+            refusal = self._refusal(Headers(scope=scope))
+            if refusal is not None:
+                self._refused(scope["path"])
+                await _refuse(refusal, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> str | None:
+        # Only HTTP/1.0 may omit Host, and no browser does.
+        host = headers.get("host")
+        if host is not None and not self._hosts.allow(host):
+            return (
+                f"Host {host!r:.80} is not allowed: use an IP address or localhost, or start"
+                f" Tailspan with {OPTION} NAME (or {ENVIRONMENT_KEY})"
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._from_here(origin, host):
+            return (
+                f"Origin {origin!r:.80} is not allowed: pages of other hosts may not call"
+                f" Tailspan unless it is started with {OPTION} NAME (or {ENVIRONMENT_KEY})"
+            )
+        return None
+
+    def _from_here(self, origin: str, host: str | None) -> bool:
+        try:
+            authority = urlsplit(origin).netloc.lower()
+        except ValueError:
+            return False
+        if not authority:  # "null": a file, a sandboxed frame
+            return False
+        if host is not None and authority == host.lower():
+            return True
+        name = _host(authority)
+        return name is not None and self._hosts.named(name)
+
+
+async def _refuse(why: str, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()  # websocket.connect
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
+
+
+_AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{0,5})?")
+
+
+def _host(authority: str) -> str | None:
+    """Return the host in `HOST` or `HOST:PORT`, without brackets; None if malformed."""
+    found = _AUTHORITY.fullmatch(authority.strip().lower())
+    return found[1].strip("[]").removesuffix(".") if found else None
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""uvicorn's HTTP/1.1 with time limits on clients.
+
+uvicorn limits only the pause after an answer. This protocol also closes a connection that sends no
+request, a head that does not end, an answer that is not read, and a body in chunks of one byte.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from collector.listen.connections import Connection, ConnectionLimits
+
+MAX_HEAD_BYTES: Final = 16 * 1024
+"""Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
+FREE_CHUNKS: Final = 1024
+CHUNK_BYTES: Final = 256
+"""A body may have 1,024 chunks, plus one for each 256 bytes. h11 takes about 20 µs for each chunk,
+so a body of 16 MiB in chunks of one byte would block the event loop for minutes."""
+
+
+class TimedH11(H11Protocol):
+    """One connection.
+
+    Args:
+        connection: what the acceptor counts.
+        limits: the time limits.
+        closed: called when the connection is lost.
+        given: the arguments that uvicorn passes to its own protocol.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        limits: ConnectionLimits,
+        closed: Callable[[Connection], None],
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        self.conn = _CountedChunks(self._abort)
+        self._waited_since = time.monotonic()
+        self._connection = connection
+        self._limits = limits
+        self._closed = closed
+        self._head: asyncio.TimerHandle | None = None
+        self._write: asyncio.TimerHandle | None = None
+
+    @property
+    def waits_since(self) -> float | None:
+        """See `OpenConnection`: it waits for a request, or for the client to read the answer."""
+        waits = self._write is not None or not self._answering
+        return self._waited_since if waits else None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        # Count every unsent byte as unread. Otherwise a connection that is closed while less than
+        # 64 KiB wait would stay open for ever. Not 0, at which asyncio's TLS always pauses.
+        transport.set_write_buffer_limits(high=1)
+        self._connection.held = self
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection."""
+        self._cancel()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+        self._closed(self._connection)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the data to uvicorn, and start or stop the timer for a request's head."""
+        super().data_received(data)
+        if self._answering:
+            if self._head is not None:
+                self._head.cancel()
+                self._head = None
+        elif self._head is None and not self.transport.is_closing():
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._waited_since = time.monotonic()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Start the write timer: the client reads more slowly than the answer is written."""
+        super().pause_writing()
+        if self._write is None:
+            self._waited_since = time.monotonic()
+            self._write = self.loop.call_later(self._limits.write_s, self._abort)
+
+    def resume_writing(self) -> None:
+        """Stop the write timer: the client has read everything."""
+        super().resume_writing()
+        self._waited_since = time.monotonic()
+        if self._write is not None:
+            self._write.cancel()
+            self._write = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, even if its last answer has not been read."""
+        if self.transport.get_write_buffer_size():
+            self._abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def give_way(self) -> None:
+        """Close the connection to make room for another one."""
+        self._abort()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        pass  # a client must not fill the log
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head = self.loop.call_later(self._limits.head_s, self._abort)
+
+    def _abort(self) -> None:
+        self._cancel()
+        self.transport.abort()
+
+    def _cancel(self) -> None:
+        for timer in (self._head, self._write):
+            if timer is not None:
+                timer.cancel()
+        self._head = self._write = None
+
+
+class _CountedChunks(h11.Connection):
+    """h11 that aborts the connection when the chunks of a body are too small."""
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        super().__init__(h11.SERVER, MAX_HEAD_BYTES)
+        self._give_up = give_up
+        self._chunks = self._bytes = 0
+
+    def start_next_cycle(self) -> None:
+        """Begin the count of the next request's chunks."""
+        super().start_next_cycle()
+        self._chunks = self._bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event; none after too many small chunks."""
+        event = super().next_event()
+        if type(event) is h11.Data:
+            self._chunks += 1
+            self._bytes += len(event.data)
+            if self._chunks > FREE_CHUNKS + self._bytes // CHUNK_BYTES:
+                self._give_up()
+                return h11.NEED_DATA
+        return event

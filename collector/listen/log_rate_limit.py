@@ -1,0 +1,55 @@
+"""Limits how often the same line of code logs, so that a client cannot fill the disk."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+LINES: Final = 5
+PERIOD_S: Final = 60.0
+"""Five lines a minute from one line of code show the problem, and are at most 7,200 a day."""
+
+LIMITED: Final = (
+    "asyncio",
+    "uvicorn.error",
+    "collector.listen.connections",
+    "collector.intake",
+    "collector.otlp.grpc_receiver",
+    "collector.otlp.http_receiver",
+)
+"""The loggers that write about single connections and messages."""
+
+
+class LogLimit(logging.Filter):
+    """Passes a number of records per line of code and period, and counts the others.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        # By line of code, so as many entries as there are such lines.
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write the record; the first of a period states how many were not."""
+        place, now = (record.pathname, record.lineno), self._clock()
+        began, count = self._seen.get(place, (now, 0))
+        if now - began >= PERIOD_S:
+            if count > LINES:
+                record.msg = f"{record.getMessage()} ({count - LINES} more like this before)"
+                record.args = ()
+            began, count = now, 0
+        self._seen[place] = began, count + 1
+        return count < LINES
+
+
+_LIMIT: Final = LogLimit()
+
+
+def limit_logs() -> None:
+    """Limit the loggers in `LIMITED`; idempotent."""
+    for name in LIMITED:
+        logging.getLogger(name).addFilter(_LIMIT)

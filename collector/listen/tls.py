@@ -1,0 +1,72 @@
+"""TLS for servers: a certificate, its key, and the authority of clients' certificates."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from collector.errors import SecurityError
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files, checked when the object is created.
+
+    Raises:
+        SecurityError: a file cannot be read or is not PEM, or the key does not match.
+    """
+
+    certificate: Path
+    """With intermediate certificates, if any."""
+    key: Path
+    """Not encrypted."""
+    client_ca: Path | None = None
+    """If set, clients need a certificate that it has signed (mutual TLS)."""
+
+    def __post_init__(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        for path in (self.certificate, self.key, self.client_ca):
+            if path is not None:
+                _read(path)
+        try:
+            # With a wrong password, an encrypted key fails instead of asking on the terminal.
+            context.load_cert_chain(self.certificate, self.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            why = getattr(error, "reason", None) or str(error)
+            raise SecurityError(
+                f"the certificate {self.certificate} with the key {self.key}: {why}; they must be"
+                " a pair in PEM, the key without a password"
+            ) from error
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except ssl.SSLError as error:
+                raise SecurityError(
+                    f"{self.client_ca} contains no certificate in PEM: {error.reason or error}"
+                ) from error
+
+    def uvicorn_settings(self) -> dict[str, Any]:
+        """Return the settings for uvicorn."""
+        return {
+            "ssl_certfile": self.certificate,
+            "ssl_keyfile": self.key,
+            "ssl_ca_certs": self.client_ca and str(self.client_ca),
+            "ssl_cert_reqs": ssl.CERT_REQUIRED if self.client_ca else ssl.CERT_NONE,
+        }
+
+    def grpc_credentials(self) -> Any:
+        """Return the credentials for a gRPC server."""
+        return grpc.ssl_server_credentials(
+            [(_read(self.key), _read(self.certificate))],
+            root_certificates=_read(self.client_ca) if self.client_ca else None,
+            require_client_auth=self.client_ca is not None,
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SecurityError(f"cannot read {path}: {error.strerror}") from error

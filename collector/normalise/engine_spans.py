@@ -1,0 +1,80 @@
+"""The tables of spans that vLLM and SGLang create for their requests.
+
+vLLM (`--otlp-traces-endpoint`): a span `llm_request` in the scope `vllm.llm_engine` (0.12 to
+0.15) or `vllm.tracing.otel` (since 0.16), from the request's arrival at the front end.
+SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`, named after the
+request, from its creation. Its "prefill" begins with the handover to the scheduler and includes
+the queue, so it is neither phase and is not read.
+
+Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; SGLang's main branch
+of 2026, `srt/observability/req_time_stats.py` and `trace.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collector.normalise.span_tables import SpanTable
+from telemetry.requests import Basis, Source
+
+E2E: Final = "gen_ai.latency.e2e"
+TTFT: Final = "gen_ai.latency.time_to_first_token"
+SGLANG_SCOPE: Final = "sglang server"
+
+
+def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:
+    return span.name == "llm_request" and scope.startswith("vllm.") and E2E in attributes
+
+
+def _is_sglangs(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:
+    return scope == SGLANG_SCOPE and E2E in attributes
+
+
+VLLM: Final = SpanTable(
+    source=Source.NATIVE,
+    basis=Basis.ENGINE,
+    is_request=_is_vllms,
+    latencies={
+        "e2e_s": (E2E,),
+        "ttft_s": (TTFT,),
+        "queue_s": ("gen_ai.latency.time_in_queue",),
+        "prefill_s": ("gen_ai.latency.time_in_model_prefill",),
+        "decode_s": ("gen_ai.latency.time_in_model_decode",),
+    },
+    counts={
+        "prompt_tokens": ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens"),
+        "output_tokens": ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens"),
+    },
+    texts={
+        "request_id": ("gen_ai.request.id",),
+        "model": ("gen_ai.response.model",),
+    },
+    flags={},
+    most_output_tokens=("gen_ai.request.max_tokens",),
+    finish_reasons=(),
+)
+
+SGLANG: Final = SpanTable(
+    source=Source.NATIVE,
+    basis=Basis.ENGINE,
+    is_request=_is_sglangs,
+    latencies={
+        "e2e_s": (E2E,),
+        "ttft_s": (TTFT,),
+        "decode_s": ("gen_ai.latency.time_in_model_decode",),
+    },
+    counts={
+        "prompt_tokens": ("gen_ai.usage.prompt_tokens",),
+        "output_tokens": ("gen_ai.usage.completion_tokens",),
+        "cached_tokens": ("gen_ai.usage.cached_tokens",),
+    },
+    texts={
+        "request_id": ("gen_ai.request.id", "rid"),
+        "model": ("gen_ai.response.model",),
+    },
+    flags={},
+    most_output_tokens=("gen_ai.request.max_tokens",),
+    finish_reasons=("gen_ai.response.finish_reasons",),
+)

@@ -1,0 +1,130 @@
+"""Decodes OTLP messages level by level, so that only one item at a time is a Python object.
+
+An empty span is two bytes on the wire and a hundred and fifty once decoded, so a message within
+the size limit could fill the memory. All signals have the same nesting (resources, scopes, items),
+so one outline, whose nested messages stay bytes, serves them all.
+
+Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
+and a message field have the same encoding.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Described
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClassesForFiles
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+
+from collector.errors import MalformedError, TooLargeError
+
+MAX_PARTS: Final = 2**14
+"""Resources, scopes and items of one message together, and also its data points. Exporters send
+512, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+MAX_PART_BYTES: Final = 2**20
+"""Maximum size of one resource, scope or item; ours have about two thousand bytes."""
+MAX_ATTRIBUTES: Final = 1024
+"""Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
+by default. An empty one is two bytes, so 1 MiB could hold half a million."""
+
+_ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
+_BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
+
+_OUTLINES: Final = {
+    "Envelope": (("groups", 1, _MANY, _BYTES),),
+    "Group": (("resource", 1, _ONE, _BYTES), ("scoped", 2, _MANY, _BYTES)),
+    "Scoped": (("scope", 1, _ONE, _BYTES), ("items", 2, _MANY, _BYTES)),
+    "Span": (
+        ("trace_id", 1, _ONE, _BYTES),
+        ("span_id", 2, _ONE, _BYTES),
+        ("start_time_unix_nano", 7, _ONE, _FIXED64),
+        ("end_time_unix_nano", 8, _ONE, _FIXED64),
+        ("attributes", 9, _MANY, _BYTES),
+    ),
+}
+"""Fields of the protocol: name, number, label, type."""
+
+
+def _outlines() -> dict[str, Any]:
+    file = FileDescriptorProto(name="outline.proto", package="outline", syntax="proto3")
+    for outline, fields in _OUTLINES.items():
+        message = file.message_type.add(name=outline)
+        for name, number, label, kind in fields:
+            message.field.add(name=name, number=number, label=label, type=kind)
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClassesForFiles([file.name], pool)
+
+
+_CLASSES = _outlines()
+SpanOutline: Any = _CLASSES["outline.Span"]
+"""A span of which only the ids, the times and the attributes' bytes are decoded."""
+
+
+class Scoped(NamedTuple):
+    """The encoded items of one scope of one resource, and the scope's name."""
+
+    resource: bytes
+    scope: str
+    items: Sequence[bytes]
+
+
+def unfold(body: bytes) -> Iterator[Scoped]:
+    """Yield the scopes of a message in order.
+
+    Raises:
+        MalformedError: the body is not an OTLP message.
+        TooLargeError: it has more than `MAX_PARTS` parts, or one above `MAX_PART_BYTES`.
+    """
+    groups = decoded(_CLASSES["outline.Envelope"], body).groups
+    parts = len(groups)
+    for raw in _counted(groups, parts):
+        group = decoded(_CLASSES["outline.Group"], raw)
+        _fit(group.resource)
+        parts += len(group.scoped)
+        for each in _counted(group.scoped, parts):
+            scoped = decoded(_CLASSES["outline.Scoped"], each)
+            _fit(scoped.scope)
+            parts += len(scoped.items)
+            items = _counted(scoped.items, parts)
+            for item in items:
+                _fit(item)
+            scope = decoded(InstrumentationScope, scoped.scope).name
+            yield Scoped(group.resource, scope, items)
+
+
+def decoded(kind: Any, body: bytes) -> Any:
+    """Decode a message of this class, or raise MalformedError."""
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise MalformedError("the body is not an OTLP message in protobuf") from error
+
+
+def not_too_many(items: int) -> None:
+    """Raise TooLargeError if a message has more than `MAX_PARTS` items."""
+    if items > MAX_PARTS:
+        raise TooLargeError(f"more than {MAX_PARTS} items in a message; send smaller batches")
+
+
+def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
+    """Return the attributes of one item; raise TooLargeError above `MAX_ATTRIBUTES`."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise TooLargeError(
+            f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"
+        )
+    return attributes
+
+
+def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
+    not_too_many(of_all)
+    return parts
+
+
+def _fit(part: bytes) -> None:
+    if len(part) > MAX_PART_BYTES:
+        raise TooLargeError(
+            f"an item of {len(part)} bytes exceeds the limit of {MAX_PART_BYTES} for one"
+        )

@@ -1,0 +1,127 @@
+"""The spans of our own instrumentation, which the simulator sends as well."""
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+from tailspan_vllm import names
+
+from collector.drop_reasons import Refusal
+from collector.normalise.attributes import AttributeTable, Read
+from collector.normalise.batch import Batch
+from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
+from collector.normalise.resources import Origin
+from collector.normalise.span_ids import span_id_of, trace_id_of
+from collector.normalise.values import Reader, RefusalError, instant, seconds
+from telemetry.fields import on_the_wire
+from telemetry.request_rows import PLACE as _AT
+from telemetry.request_rows import Row
+from telemetry.requests import (
+    DECODE_PARTS,
+    FIELDS,
+    PHASES,
+    PREFILL_PARTS,
+    QUEUE_PARTS,
+    Basis,
+    Outcome,
+    RequestTimeline,
+    Source,
+)
+
+TOLERANCE_S: Final = 1e-3
+"""Rounding to a nanosecond causes a far smaller difference, a missing phase a far larger one."""
+
+_OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
+_BASES: Final = {basis.value: basis.value for basis in Basis}
+
+
+def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
+    def read(reader: Reader, name: str) -> Any:
+        found = allowed.get(reader.text(name) or "")
+        if found is None:
+            raise RefusalError(otherwise)
+        return found
+
+    return read
+
+
+_READERS: Final[Mapping[str, Read]] = {
+    "text": Reader.text,
+    "flag": Reader.flag,
+    "count": Reader.count,
+    "ratio": Reader.ratio,
+    "seconds": Reader.seconds,
+}
+TABLE: Final[dict[str, tuple[str, Read]]] = {
+    **{
+        wire: (field.name, _READERS[field.quantity])
+        for wire, field in on_the_wire(RequestTimeline).items()
+    },
+    names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
+    names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
+}
+"""Attribute names to fields of the request."""
+
+_ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID,))
+_OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
+_TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
+_RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
+_REGION, _REPLICA = _AT["region"], _AT["replica"]
+_WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
+"""Values that cannot be longer than the request."""
+_QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
+_SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
+_phases = itemgetter(*(_AT[phase] for phase in PHASES))
+_queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
+_prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
+_decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
+
+
+def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
+    """Return the row of the request in one of our spans; None if it has no outcome."""
+    span = decoded(SpanOutline, raw)
+    values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))
+    if values[_OUTCOME] is None:
+        return None
+    if refusal is not None:
+        raise RefusalError(refusal)
+    if values[_BASIS] is None:
+        raise RefusalError(Refusal.UNKNOWN_BASIS)
+    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
+    end_unix_ns = span.end_time_unix_nano
+    if end_unix_ns < start_unix_ns:
+        raise RefusalError(Refusal.ENDS_BEFORE_START)
+    e2e_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
+    instant(end_unix_ns, now_unix_ns)
+    for within_s in _WITHIN(values):
+        if within_s is not None and within_s > e2e_s + TOLERANCE_S:
+            raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
+    _check_sum(_phases(values), e2e_s, Refusal.PHASES_DO_NOT_SUM, whole=False)
+    _check_sum(_queue_parts(values), values[_QUEUE], Refusal.PARTS_DO_NOT_SUM)
+    _check_sum(_prefill_parts(values), values[_PREFILL], Refusal.PARTS_DO_NOT_SUM)
+    _check_sum(_decode_parts(values), values[_DECODE], Refusal.PARTS_DO_NOT_SUM)
+    values[_TRACE_ID] = trace_id_of(span)
+    values[_SPAN_ID] = span_id_of(span)
+    values[_RECEIVED] = start_unix_ns
+    values[_E2E] = e2e_s
+    values[_SOURCE] = _SIMULATOR if origin.simulated else _INSTRUMENTATION
+    values[_REGION] = origin.region
+    values[_REPLICA] = origin.replica
+    batch.truncated_texts += truncated_texts
+    values.pop()  # the value of attributes without a field
+    return tuple(values)
+
+
+def _check_sum(
+    parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
+) -> None:
+    """Check that the parts add up; with `whole`, either all parts must be present or none."""
+    present = parts if None not in parts else [part for part in parts if part is not None]
+    if not present:
+        return
+    if (
+        of_s is None
+        or (whole and len(present) < len(parts))
+        or abs(sum(present) - of_s) > TOLERANCE_S  # type: ignore[arg-type]  # none of them is None
+    ):
+        raise RefusalError(reason)

@@ -1,0 +1,28 @@
+"""The trace id and span id, which are the key of a request's row and of its in-flight reports."""
+
+from typing import Final
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collector.drop_reasons import Refusal
+from collector.normalise.values import RefusalError
+
+_TRACE_ID_BYTES: Final = 16
+_SPAN_ID_BYTES: Final = 8
+
+
+def trace_id_of(span: Span | LogRecord) -> str:
+    """Return the trace id in hexadecimal; refuse a missing one."""
+    return _identity(span.trace_id, _TRACE_ID_BYTES)
+
+
+def span_id_of(span: Span | LogRecord) -> str:
+    """Return the span id in hexadecimal; refuse a missing one."""
+    return _identity(span.span_id, _SPAN_ID_BYTES)
+
+
+def _identity(given: bytes, length: int) -> str:
+    if len(given) != length or not any(given):
+        raise RefusalError(Refusal.MISSING_ID)
+    return given.hex()

@@ -1,0 +1,225 @@
+"""OTLP over gRPC: the Export methods of the three services.
+
+The methods take bytes, not decoded messages. Both transports then read messages in one place, off
+the event loop, and a malformed one is INVALID_ARGUMENT instead of gRPC's INTERNAL, which senders
+take for a failure of the collector.
+
+Clients call unary methods. They are served as methods with a stream of requests, because gRPC then
+passes on the call before the message. A call is authenticated and gets its memory first, and only
+then is its message read. Until then gRPC holds at most a window of 64 KiB of it.
+
+Source: OpenTelemetry protocol specification, "OTLP/gRPC".
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from collector.counters import Counters
+from collector.errors import IntakeError, ListenError, TooLargeError
+from collector.intake import Intake
+from collector.limits.sender_limits import Limits, sender
+from collector.listen.asgi_server import listen
+from collector.listen.bearer_tokens import Tokens
+from collector.listen.tls import Tls
+from collector.signals import SIGNALS, Signal
+
+HANDSHAKE_S: Final = 10
+IDLE_S: Final = 120
+READ_S: Final = 10.0
+"""Time limit for a message to arrive. Exporters time out after 10 s by default
+(OTEL_EXPORTER_OTLP_TIMEOUT)."""
+MAX_READS: Final = 8
+"""Messages that arrive at once. gRPC does not report a message's length before it is complete, so
+each reserves the maximum size: 8 of 16 MiB are half of the memory."""
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+_log = logging.getLogger(__name__)
+
+
+class GrpcReceiver:
+    """A gRPC server on one port.
+
+    Args:
+        host: address to listen on.
+        port: 0 for a free one.
+        option: the command-line option that sets the port, for the error.
+        limits: of messages and connections.
+        tokens: the valid tokens; None if none is required.
+        tls: None for plaintext.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        counters: Counters,
+        *,
+        host: str,
+        port: int,
+        option: str,
+        limits: Limits,
+        tokens: Tokens | None,
+        tls: Tls | None,
+    ) -> None:
+        self._intake = intake
+        self._counters = counters
+        self._host = host
+        self._option = option
+        self._limits = limits
+        self._reads = _Reads(limits)
+        self._tokens = tokens
+        self._tls = tls
+        self._server: grpc.aio.Server | None = None
+        self.port = port
+
+    async def start(self) -> None:
+        """Listen; afterwards `port` is the actual one."""
+        if self.port:
+            # gRPC does not report why it cannot bind; a socket of our own does.
+            listen(self._host, self.port, self._option).close()
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", self._limits.max_body_bytes),
+                # Two collectors on one port would each receive half of the telemetry.
+                ("grpc.so_reuseport", 0),
+                *_options(self._limits),
+            ]
+        )
+        server.add_generic_rpc_handlers(
+            [
+                grpc.method_handlers_generic_handler(
+                    signal.grpc_service,
+                    {"Export": grpc.stream_unary_rpc_method_handler(self._export(signal))},
+                )
+                for signal in SIGNALS
+            ]
+        )
+        bracketed = f"[{self._host}]" if ":" in self._host else self._host
+        where = f"{bracketed}:{self.port}"
+        try:
+            if self._tls is None:
+                self.port = server.add_insecure_port(where)
+            else:
+                self.port = server.add_secure_port(where, self._tls.grpc_credentials())
+        except RuntimeError as error:
+            raise ListenError(
+                f"cannot listen on {where}; choose another with {self._option}"
+            ) from error
+        await server.start()
+        self._server = server
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing new; finish current calls for up to `grace_s`."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None
+
+    def _export(self, signal: Signal) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def export(_: Any, context: Any) -> bytes:
+            try:
+                if self._tokens is not None:
+                    self._tokens.check(_metadata(context).get("authorization"))
+                peer = sender(_address(context.peer()))
+                with self._intake.enter(peer) as room:
+                    async with self._intake.arriving(READ_S), self._reads.turn(peer):
+                        room.grow(self._limits.max_body_bytes)
+                        body = await context.read()
+                    if body is grpc.aio.EOF:
+                        # gRPC itself ends a call whose message is too large.
+                        most = self._limits.max_body_bytes
+                        raise TooLargeError(f"no message, or one of more than {most} bytes")
+                    answer = await self._intake.receive(signal, body, peer=peer, room=room)
+            except IntakeError as error:
+                self._counters.message("grpc", signal, error.result)
+                code, metadata = _CODES[error.rpc_code], _details(error)
+                await context.abort(code, str(error), metadata)
+                raise  # not reached: abort raises
+            except Exception:  # a defect: this sender gets an error, the next is served
+                _log.exception("a message of %s could not be processed", signal.name)
+                self._counters.message("grpc", signal, "failed")
+                await context.abort(
+                    grpc.StatusCode.INTERNAL, "internal error; see the collector's log"
+                )
+                raise
+            self._counters.message("grpc", signal, "acknowledged")
+            return answer.SerializeToString()
+
+        return export
+
+
+class _Reads:
+    """Limits how many messages are read from the network at once, in total and per sender."""
+
+    def __init__(self, limits: Limits) -> None:
+        of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
+        self._each = max(1, min(MAX_READS, of_room) // 2)
+        self._all = asyncio.Semaphore(max(1, min(MAX_READS, of_room)))
+        self._peers: dict[str, asyncio.Semaphore] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, peer: str) -> AsyncIterator[None]:
+        """Wait until a message may be read; one sender has at most half of the reads."""
+        own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
+        self._users[peer] += 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            self._users[peer] -= 1
+            if not self._users[peer]:
+                del self._users[peer], self._peers[peer]
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    """Channel arguments that limit memory, calls and connections."""
+    return [
+        # Otherwise the window of a call that nothing reads grows to megabytes: 60 unread calls of
+        # 15 MB held 896 MB, now 40. While a message is read, its window is as large as it is.
+        ("grpc.http2.bdp_probe", 0),
+        # Concurrent calls of one connection; exporters have one, a gateway about ten.
+        ("grpc.max_concurrent_streams", 128),
+        ("grpc.max_metadata_size", 16 * 1024),
+        ("grpc.absolute_max_metadata_size", 32 * 1024),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        # TLS and the first frames. 120 s by default.
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
+        # Without a call. Exporters send at least once a minute, and reconnect automatically.
+        ("grpc.max_connection_idle_ms", IDLE_S * 1000),
+    ]
+
+
+def _address(peer: str) -> str:
+    """Return the address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
+
+
+def _metadata(context: Any) -> dict[str, str]:
+    return dict(context.invocation_metadata() or ())
+
+
+def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
+    status = Status(code=error.rpc_code, message=str(error))
+    if error.retry_after_s is None:
+        return (("grpc-status-details-bin", status.SerializeToString()),)
+    retry = RetryInfo(retry_delay=Duration(seconds=error.retry_after_s))
+    packed = AnyMessage()
+    packed.Pack(retry)
+    status.details.append(packed)
+    return (
+        ("grpc-status-details-bin", status.SerializeToString()),
+        # OpenTelemetry's Python exporter reads this one.
+        ("google.rpc.retryinfo-bin", retry.SerializeToString()),
+    )

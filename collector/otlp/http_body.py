@@ -1,0 +1,107 @@
+"""HTTP bodies: read as they arrive, and decompressed within limits against compression bombs."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from collector.errors import MalformedError, TooLargeError, UnsupportedError
+from collector.limits.message_memory import Reservation
+
+BODY_S: Final = 30.0
+"""Time limit for a whole body. Exporters time out after 10 s by default
+(OTEL_EXPORTER_OTLP_TIMEOUT). A body of 16 MiB arrives in 30 s at 4.5 Mbit/s."""
+STALL_S: Final = 5.0
+"""Time limit for the next bytes. Retransmission after a lost packet takes a second or two."""
+MAX_MEMBERS: Final = 1024
+"""Maximum number of gzip members in a body. Exporters send one; bgzip writes one per 64 KiB, so 256
+for 16 MiB. Members can be empty, so a million of them can be a small body."""
+
+_BLOCK_BYTES: Final = 64 * 1024
+
+# zlib's window bits: 31 expects gzip's wrapper, 15 zlib's, which HTTP calls deflate.
+_WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
+
+
+def encoding_of(header: str) -> str:
+    """Return a Content-Encoding header as one of "", "gzip" and "deflate".
+
+    Raises:
+        UnsupportedError: another encoding.
+    """
+    encoding = header.strip().lower()
+    if encoding in ("", "identity"):
+        return ""
+    if encoding not in _WINDOW_BITS:
+        raise UnsupportedError(
+            f"Content-Encoding {encoding!r:.80} is not supported: send gzip, deflate or identity"
+        )
+    return encoding
+
+
+async def read_body(
+    chunks: AsyncIterator[bytes], max_bytes: int, room: Reservation, timeout: asyncio.Timeout
+) -> bytes:
+    """Return the whole body as it was sent.
+
+    Args:
+        chunks: as they arrive.
+        max_bytes: maximum size of the body.
+        room: each chunk is reserved there before it is kept.
+        timeout: is running; rescheduled to when the next chunk is due.
+
+    Raises:
+        TooLargeError: the body exceeds `max_bytes`; never more than that was held.
+        BusyError: not enough memory is left.
+    """
+    loop = asyncio.get_running_loop()
+    end = timeout.when() or loop.time() + BODY_S
+    body = bytearray()
+    timeout.reschedule(min(end, loop.time() + STALL_S))
+    async for chunk in chunks:
+        if len(body) + len(chunk) > max_bytes:
+            raise TooLargeError(f"the body exceeds {max_bytes} bytes; send smaller batches")
+        room.grow(len(chunk))
+        body += chunk
+        timeout.reschedule(min(end, loop.time() + STALL_S))
+    return bytes(body)
+
+
+def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return a decompressed body. Do not call it on an event loop.
+
+    Args:
+        body: as it was sent.
+        encoding: gzip or deflate.
+        max_bytes: maximum size of the result.
+
+    Raises:
+        TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
+        MalformedError: the compressed stream is malformed or truncated.
+    """
+    found = bytearray()
+    members = 1
+    stream = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        # In blocks, because zlib copies what follows a member.
+        for start in range(0, len(body), _BLOCK_BYTES):
+            left = body[start : start + _BLOCK_BYTES]
+            while left:
+                if stream.eof:  # gzip allows one member after another
+                    members += 1
+                    if members > MAX_MEMBERS:
+                        raise TooLargeError(
+                            f"more than {MAX_MEMBERS} {encoding} members in a body; send one"
+                        )
+                    stream = zlib.decompressobj(_WINDOW_BITS[encoding])
+                found += stream.decompress(left, max_bytes + 1 - len(found))
+                if len(found) > max_bytes:
+                    raise TooLargeError(
+                        f"the body exceeds {max_bytes} bytes decompressed; send smaller batches"
+                    )
+                left = stream.unconsumed_tail or stream.unused_data
+    except zlib.error as error:
+        raise MalformedError(f"the body is not {encoding}: {error}") from error
+    if not stream.eof:
+        raise MalformedError(f"the {encoding} body is truncated")
+    return bytes(found)

@@ -1,0 +1,103 @@
+"""Converts OTLP's JSON to protobuf, so that one reader serves both.
+
+protobuf's own JSON mapping, with OTLP's exceptions: trace and span ids are hexadecimal, and
+unknown fields are ignored. Both spellings of a field are accepted, and 64-bit integers as text.
+
+Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
+"""
+
+import json
+import re
+from base64 import b64encode
+from binascii import Error as HexError
+from binascii import unhexlify
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
+from google.protobuf.message import Message
+
+from collector.errors import MalformedError, TooLargeError
+
+MAX_VALUES: Final = 2**18
+"""Objects, arrays and values in one message. Each takes a hundred bytes or more once parsed, and
+2.5 µs. 512 of our spans have 94,000 and take 0.3 s; this many take 0.65 s."""
+
+_IDS: Final = (
+    ("traceId", "trace_id"),
+    ("spanId", "span_id"),
+    ("parentSpanId", "parent_span_id"),
+)
+_PATH: Final = re.compile(r"at ([\w.\[\]]{1,200})")
+
+
+def from_json(kind: type[Message], body: bytes) -> bytes:
+    """Return a message in protobuf.
+
+    Raises:
+        MalformedError: the body is not JSON, or not of this message.
+        TooLargeError: it has more than `MAX_VALUES` values.
+    """
+    if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_VALUES:
+        raise TooLargeError(f"more than {MAX_VALUES} values in a message; send smaller batches")
+    try:
+        given = json.loads(body.decode(), object_hook=_with_ids, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"the body is not JSON in UTF-8: {_words(error)}") from error
+    message = kind()
+    try:
+        if not isinstance(given, dict):  # protobuf would accept an empty array
+            raise ParseError("not an object")
+        ParseDict(given, message, ignore_unknown_fields=True)
+        return message.SerializeToString()
+    # Not ParseError alone: protobuf raises OverflowError for an integer beyond any double, and
+    # SystemError for a lone surrogate in a key. Its message may contain a value, even a prompt.
+    except Exception as error:
+        where = _PATH.search(str(error))
+        raise MalformedError(
+            f"the body is not the JSON of {kind.DESCRIPTOR.full_name}"
+            + (f": look at {where[1]}" if where else "")
+        ) from None
+
+
+def to_json(message: Message) -> bytes:
+    """Return a message as OTLP's JSON; for answers, which contain no ids."""
+    return MessageToJson(message, indent=None).encode()
+
+
+def _with_ids(given: dict[str, Any]) -> dict[str, Any]:
+    for spellings in _IDS:
+        for key in spellings:
+            if key in given:
+                given[key] = _base64(given[key], key)
+    return given
+
+
+def _base64(given: Any, key: str) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return b64encode(unhexlify(given)).decode()
+    except (HexError, ValueError) as error:
+        raise _IdError(f"{key} must be hexadecimal") from error
+
+
+class _IdError(ValueError):
+    """A value that OTLP's JSON does not allow."""
+
+
+def _refuse(constant: str) -> None:
+    raise _IdError(f'{constant} is not JSON; send a text, such as "NaN"')
+
+
+def _words(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at character {error.pos}"
+        case UnicodeDecodeError():
+            return f"{error.reason} at byte {error.start}"
+        case _IdError():
+            return str(error)
+        case RecursionError():
+            return "nested too deeply"
+        case _:
+            return "a number is too long"

@@ -1,0 +1,276 @@
+"""Reads messages, the largest part of the work, in this process or in a separate one.
+
+Python uses one core. A separate process reads messages on another: it receives bodies and returns
+rows. It has no state. It ends when its input ends, that is when its parent ends for any reason; if
+it ends earlier, a new one is started. There a message may use 0.75 s of processor time, because a
+small message can be crafted to take any time, and other senders' messages wait behind it.
+
+If reading a message fails, the message is refused for good, so that its sender does not repeat it
+for ever: at once if an exception was raised, after a second attempt if the process ended.
+"""
+
+import fcntl
+import logging
+import os
+import pickle
+import signal as signals
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from struct import Struct
+from typing import IO, Any, Final, Protocol
+
+import numpy as np
+
+from collector.errors import BusyError, IntakeError, TooLargeError, UnreadableError
+from collector.normalise.batch import Batch
+from collector.otlp.json_mapping import from_json
+from collector.signals import SIGNALS, TRACES, Signal
+from telemetry.request_rows import MEASURES, RequestRows
+from telemetry.tasks import Task
+
+MAX_CPU_S: Final = 0.75
+"""Processor time for one message. 16 MiB of our spans take 0.35 s, the maximum of JSON 0.65 s. It
+is processor time, so a busy machine refuses no more than an idle one."""
+
+_QUESTION: Final = Struct("<IQ?B")
+"""The body's length, the time in unix ns, whether it is JSON, the signal's index in `SIGNALS`; the
+body follows."""
+_PIPE_BYTES: Final = 2**20
+"""Pipe buffer. Messages have hundreds of kB; with 64 KiB the processes would alternate often."""
+_ANSWER: Final = Struct("<I")
+"""The answer's length; a pickle follows."""
+MOST_S: Final = 60
+"""After this time the process is ended, even if it only waits: the largest message
+(`Limits.max_body_bytes`) takes about three seconds on a busy core."""
+
+_log = logging.getLogger(__name__)
+
+
+class MessageReader(Protocol):
+    """Converts a message to a batch. Called from one thread."""
+
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+        """Read a message; raise IntakeError if it cannot be read."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class LocalReader:
+    """Reads messages in the calling thread."""
+
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+        """Read a message."""
+        return signal.read(from_json(signal.request, body) if json else body, now_unix_ns)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ProcessReader(LocalReader):
+    """Reads messages in a separate process, which is started when needed.
+
+    Args:
+        max_cpu_s: maximum processor time for one message.
+    """
+
+    def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
+        self._max_cpu_s = max_cpu_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self.task = Task("message reader")
+
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+        """Read a message."""
+        answer = self._answer(signal, body, json, now_unix_ns)
+        if isinstance(answer, UnreadableError):
+            self.task.failed(answer)
+            _log.error("a message of %s could not be read: %s", signal.name, answer)
+            raise UnreadableError("reading this message failed; it is not accepted")
+        self.task.succeeded(time.time())
+        if isinstance(answer, IntakeError):
+            raise answer
+        if isinstance(answer, Batch):
+            return answer
+        rows, measures, skipped, refused, truncated_texts = answer
+        return Batch(
+            requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
+            accepted=len(rows),
+            skipped=Counter(skipped),
+            refused=Counter(refused),
+            truncated_texts=truncated_texts,
+        )
+
+    def close(self) -> None:
+        """End the process, even while it reads a message. Call it from any thread."""
+        self._closed = True
+        self._end()
+
+    def _stopped(self) -> bool:
+        """Return whether another thread has called `close`."""
+        return self._closed
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(OSError):  # unread input is lost
+                        stream.close()
+
+    def _answer(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
+        for attempt in (1, 2):
+            if self._stopped():
+                break
+            try:
+                process = self._process = self._process or _started(self._max_cpu_s)
+            except OSError as error:  # no memory, too many processes: both may be temporary
+                self.task.failed(error)
+                raise BusyError(
+                    f"the process that reads messages cannot be started: {error.strerror}"
+                ) from error
+            try:
+                return self._ask(process, signal, body, json, now_unix_ns)
+            # UnpicklingError: the process ended while it wrote its answer.
+            # ValueError: `close` was called meanwhile.
+            except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+                self._end()
+                if self._stopped():
+                    break
+                self.task.failed("ProcessEnded")
+                _log.warning(
+                    "the process that reads messages ended with status %s (attempt %d of 2)",
+                    *(process.returncode, attempt),
+                )
+                if attempt == 2:
+                    raise UnreadableError(
+                        "the process that reads messages ended twice on this message; it is not"
+                        " accepted"
+                    ) from error
+        raise BusyError("the collector is stopping; send again")
+
+    def _ask(
+        self,
+        process: subprocess.Popen[bytes],
+        signal: Signal,
+        body: bytes,
+        json: bool,
+        now_unix_ns: int,
+    ) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json, SIGNALS.index(signal)))
+        process.stdin.write(body)
+        process.stdin.flush()
+        (length,) = _ANSWER.unpack(_whole(process.stdout, _ANSWER.size))
+        return pickle.loads(_whole(process.stdout, length))
+
+
+def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collector.otlp.message_reader", str(max_cpu_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # Not from the working directory, which may contain another `collector`.
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        start_new_session=True,  # Ctrl-C is handled by the parent
+    )
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        with suppress(OSError, AttributeError):  # not permitted, or not Linux: a smaller buffer
+            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return process
+
+
+def _whole(stream: IO[bytes], length: int) -> bytes:
+    found = stream.read(length)
+    if len(found) < length:
+        raise EOFError
+    return found
+
+
+def serve(
+    questions: IO[bytes],
+    answers: IO[bytes],
+    max_cpu_s: float | None = None,
+    limit: Callable[[int], object] = lambda _: None,
+) -> None:
+    """Answer questions until their stream ends.
+
+    Args:
+        questions: in the format `_QUESTION`.
+        answers: in the format `_ANSWER`.
+        max_cpu_s: maximum processor time for one message; None for no limit.
+        limit: receives the seconds after which the kernel ends this process; 0 for never.
+    """
+    here = LocalReader()
+    while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
+        length, now_unix_ns, json, number = _QUESTION.unpack(head)
+        limit(MOST_S)
+        body = _whole(questions, length)
+        signal = SIGNALS[number]
+        answer: Any
+        try:
+            with _at_most(max_cpu_s):
+                batch = here.read(signal, body, json, now_unix_ns)
+        except IntakeError as error:
+            answer = error
+        except _TakesTooLongError:
+            answer = TooLargeError(
+                f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
+            )
+        except Exception as error:  # a defect: this message is refused, the next is read
+            answer = UnreadableError(_where(error))
+        else:
+            answer = _rows(batch) if signal is TRACES else batch
+        pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+        answers.write(_ANSWER.pack(len(pickled)))
+        answers.write(pickled)
+        answers.flush()
+        limit(0)
+
+
+def _where(error: Exception) -> str:
+    """Describe an error without its message, which may contain a span's content."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+
+
+def _rows(batch: Batch) -> Any:
+    """Return the content of a traces message in a form that pickles fast."""
+    rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
+    return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
+
+
+class _TakesTooLongError(BaseException):
+    """Not an Exception, so that the code that reads a message does not catch it."""
+
+
+@contextmanager
+def _at_most(cpu_s: float | None) -> Iterator[None]:
+    if cpu_s is None:
+        yield
+        return
+    # Processor time in user mode. The signal is handled between two steps of Python.
+    signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signals.setitimer(signals.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(*_: object) -> None:
+    raise _TakesTooLongError
+
+
+if __name__ == "__main__":
+    signals.signal(signals.SIGVTALRM, _too_long)
+    serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]), signals.alarm)

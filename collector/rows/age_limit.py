@@ -1,0 +1,99 @@
+"""Refuses rows that are older than the retention, with an explanation for the sender.
+
+They would be deleted within the minute. Besides, the minute that they belong to has a rollup,
+which is not recomputed once its rows are deleted (docs/decisions/021).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from collector.drop_reasons import Refusal
+from collector.normalise.batch import Batch
+from telemetry.in_flight import InFlightRequest
+from telemetry.request_rows import PLACE, RequestRows, Row
+
+MINUTE_NS: Final = 60 * 10**9
+"""Rollups cover whole minutes. A minute that begins before the horizon is final."""
+
+_RECEIVED: Final = PLACE["received_unix_ns"]
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class AgeLimit:
+    """Refuses rows that are too old. Engine starts are kept longer and are not checked.
+
+    Attributes:
+        keep_ns: retention of rows; None for ever.
+        deletable_unix_ns: the time from which retention counts; None for the time of arrival.
+    """
+
+    keep_ns: int | None
+    deletable_unix_ns: Callable[[], int] | None = None
+
+    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+        """Remove the rows that are too old, and count their items as refused."""
+        if self.keep_ns is None:
+            return
+        present = arrived_unix_ns if self.deletable_unix_ns is None else self.deletable_unix_ns()
+        horizon = -(-(present - self.keep_ns) // MINUTE_NS) * MINUTE_NS
+        oldest = min(
+            min((row[_RECEIVED] for row in batch.requests.rows), default=horizon),
+            min((row.at_unix_ns for row in batch.samples), default=horizon),
+            min((row.at_unix_ns for row in batch.gpus), default=horizon),
+            min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
+        )
+        if oldest >= horizon:
+            return
+        rows = batch.requests.rows
+        rows, _ = _young(batch, rows, [1] * len(rows), _received, horizon)
+        batch.requests = RequestRows(rows)
+        batch.samples, batch.sample_points = _young(
+            batch, batch.samples, batch.sample_points, _at, horizon
+        )
+        batch.gpus, batch.gpu_points = _young(batch, batch.gpus, batch.gpu_points, _at, horizon)
+        reports = batch.in_flight
+        batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
+        batch.why[Refusal.TOO_OLD] = (
+            f"up to {_length(arrived_unix_ns - oldest)} old;"
+            f" rows older than {_length(self.keep_ns)} are not kept"
+        )
+
+
+def _young(
+    batch: Batch,
+    rows: Sequence[_Row],
+    items: Sequence[int],
+    instant: Callable[[_Row], int],
+    horizon_unix_ns: int,
+) -> tuple[list[_Row], list[int]]:
+    """Return the rows after the horizon with their numbers of items; count the rest as refused."""
+    kept, kept_items = [], []
+    for row, number in zip(rows, items, strict=True):
+        if instant(row) >= horizon_unix_ns:
+            kept.append(row)
+            kept_items.append(number)
+        else:
+            batch.accepted -= number
+            batch.refused[Refusal.TOO_OLD] += number
+    return kept, kept_items
+
+
+def _received(row: Row) -> int:
+    return int(row[_RECEIVED])
+
+
+def _seen(report: InFlightRequest) -> int:
+    return report.seen_unix_ns
+
+
+def _at(row: Any) -> int:
+    return int(row.at_unix_ns)
+
+
+def _length(ns: int) -> str:
+    for unit, unit_ns in (("days", 86_400 * 10**9), ("h", 3_600 * 10**9), ("min", MINUTE_NS)):
+        if ns >= 2 * unit_ns:
+            return f"{ns / unit_ns:.4g} {unit}"
+    return f"{ns / 1e9:.4g} s"

@@ -1,0 +1,113 @@
+"""Limits engine starts: drops repeats, and refuses more starts than real engines could make.
+
+An engine start is the only row that outlives retention, because it applies for as long as its
+engine runs. So each replica has an allowance of starts, and so have all replicas together. Both
+are refilled over time; further starts are refused as `too_many_starts`.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from collector.drop_reasons import Refusal
+from collector.normalise.batch import Batch
+from telemetry.starts import EngineStart
+
+REPLICA_BURST: Final = 256
+"""Starts of one replica at once: each process reports each engine, and 16 API servers in front of
+16 engines may start together."""
+REPLICA_REFILL_NS: Final = 10 * 10**9
+"""One more start of a replica each 10 s. No server loads a model faster
+(`exporters.totals.engines.GONE_NS`), so no engine restarts more often."""
+ALL_BURST: Final = 4_096
+"""Enough for 16 such replicas, or for four starts of each of the 1,000 engines on /metrics."""
+ALL_REFILL_NS: Final = 5 * 10**9
+"""Enough to replace all engines of a fleet of 1,000 within 90 minutes."""
+MOST_REPLICAS: Final = 1_000
+"""Replicas remembered at once; the one that was silent longest is forgotten."""
+MOST_REMEMBERED: Final = 2 * REPLICA_BURST
+"""Engines and processes of one replica whose last start is remembered."""
+
+_COMPARED: Final = tuple(
+    each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
+)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Allows `burst` at once, and one more each time `refill_ns` have passed."""
+
+    burst: int
+    refill_ns: int
+    left: int = field(init=False)
+    _refilled_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        self.left = self.burst
+
+    def has(self, now_ns: int) -> bool:
+        """Return whether one is left."""
+        if self._refilled_ns is None or now_ns < self._refilled_ns:
+            self._refilled_ns = now_ns
+        earned = (now_ns - self._refilled_ns) // self.refill_ns
+        self._refilled_ns += earned * self.refill_ns
+        self.left = min(self.burst, self.left + earned)
+        return self.left > 0
+
+
+@dataclass(slots=True)
+class _Replica:
+    allowance: Allowance = field(
+        default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
+    )
+    last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
+    """When each engine's process last started, and a hash of the other values of its start."""
+
+
+class EngineStartLimits:
+    """Removes repeats, and starts beyond the limits, from a message."""
+
+    def __init__(self) -> None:
+        self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
+        self._replicas: OrderedDict[str, _Replica] = OrderedDict()
+
+    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+        """Keep the starts that are new and within the limits."""
+        kept = []
+        for start in batch.starts:
+            replica = self._replica(start.replica)
+            process, content = (start.engine, start.process), _content_hash(start)
+            last_unix_ns, last_content = replica.last.get(process, (0, 0))
+            if content == last_content and start.at_unix_ns == last_unix_ns:
+                kept.append(start)  # a retry: the first one may not have been committed
+                continue
+            if content == last_content and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
+                continue  # a repeat: accepted, not stored; no engine restarts this fast
+            if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
+                batch.accepted -= 1
+                batch.refused[Refusal.TOO_MANY_STARTS] += 1
+                batch.why[Refusal.TOO_MANY_STARTS] = (
+                    f"at most {REPLICA_BURST} of a replica at once and one more each"
+                    f" {REPLICA_REFILL_NS // 10**9} s, {ALL_BURST} of all replicas and one more"
+                    f" each {ALL_REFILL_NS // 10**9} s"
+                )
+                continue
+            self._all.left -= 1
+            replica.allowance.left -= 1
+            replica.last[process] = start.at_unix_ns, content
+            replica.last.move_to_end(process)
+            if len(replica.last) > MOST_REMEMBERED:
+                replica.last.popitem(last=False)
+            kept.append(start)
+        batch.starts = kept
+
+    def _replica(self, name: str) -> _Replica:
+        replica = self._replicas.pop(name, None) or _Replica()
+        self._replicas[name] = replica
+        if len(self._replicas) > MOST_REPLICAS:
+            self._replicas.popitem(last=False)
+        return replica
+
+
+def _content_hash(start: EngineStart) -> int:
+    return hash(tuple(getattr(start, name) for name in _COMPARED))

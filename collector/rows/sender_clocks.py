@@ -1,0 +1,181 @@
+"""Corrects the timestamps of senders whose clock is ahead.
+
+A timestamp later than its arrival was read on a clock that is ahead of ours by at least the
+difference: the lead. A clock that is behind shows no such contradiction, because the message may
+have waited on the way. It is reported, not corrected.
+
+A sender is a replica. The lead of a message is the lead of its newest rows without outliers, so
+that one malformed row does not count. The sender's lead is the median of its last messages, so
+that one late message does not count either.
+
+- Rows that are ahead of their arrival are set back by their message's lead.
+- After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
+  also those that are not ahead themselves. The amount stays while it is about right, because the
+  start time of totals is set back, too, and another start time would begin another series.
+- A row that is further ahead than the rest of its message is corrected separately: a request is set
+  back by its own lead. A sample or start is refused, because several would get the same timestamp.
+- A row without a name may come from any sender, as all rows of clients do. It is corrected
+  separately, and never moves another row.
+
+Each row records the correction: sent = stored + `clock_ahead_s`. A row that is sent again, because
+its answer was lost, gets the same correction as the first time. Its timestamps are part of its
+key, so another correction would store it twice.
+
+If our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with it.
+Their rows are moved by that jump, forwards or backwards.
+
+Pure except for the senders that it remembers; called on one event loop.
+"""
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from statistics import median_high, median_low
+from typing import Final
+
+from collector.normalise.batch import Batch
+from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
+from telemetry.corroborated_time import CorroboratedClock
+
+REMEMBERED: Final = 16
+"""Messages remembered for each sender. A server sends about once a second."""
+FEWEST: Final = 3
+"""Messages that must agree before rows that are not ahead of their arrival are moved. With fewer,
+one wrong message could be the median."""
+SPREAD_NS: Final = 600 * 10**9
+"""Rows later than the median of their message by more than this do not count for its lead. An
+exporter's queue holds minutes of data, not hours."""
+MOST_SOURCES: Final = 1_000
+"""Senders that are tracked, as many as engines on /metrics. Others are corrected per message."""
+SILENT_NS: Final = 600 * 10**9
+"""A sender that is silent for this long is not reported, and a new one may replace it."""
+MOST_REPEATS: Final = 100_000
+"""Rows whose correction is remembered, so that a repeat gets the same one; 20 MB when full."""
+UNNAMED: Final = "unnamed"
+OTHER: Final = "other"
+"""Senders beyond `MOST_SOURCES`."""
+
+
+@dataclass(slots=True)
+class Source:
+    """The measured state of one sender's clock."""
+
+    name: str
+    leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    ahead_ns: int = 0
+    """By how much its timestamps are set back."""
+    rows: int = 0
+    """The number of rows that were set back."""
+    last_seen_unix_ns: int = 0
+
+    @property
+    def lead_s(self) -> float:
+        """How far its newest timestamps are ahead of their arrival; usually negative."""
+        return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
+
+    @property
+    def ahead_s(self) -> float:
+        """`ahead_ns` in seconds."""
+        return self.ahead_ns / 1e9
+
+    @property
+    def proven_ns(self) -> int:
+        """By how much to set back rows that are not ahead themselves."""
+        return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
+
+    def learn(self, lead_ns: int, at_unix_ns: int) -> None:
+        """Add a message's lead."""
+        self.last_seen_unix_ns = at_unix_ns
+        if self.name in (UNNAMED, OTHER):
+            self.leads_ns.clear()
+        self.leads_ns.append(lead_ns)
+        middle_ns = median_high(self.leads_ns)
+        # Half the tolerance to stop: at the limit itself the correction would alternate.
+        if middle_ns <= (TOLERANCE_NS // 2 if self.ahead_ns else TOLERANCE_NS):
+            self.ahead_ns = 0
+        elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
+            self.ahead_ns = middle_ns
+
+
+class SenderClocks:
+    """Corrects the timestamps of senders whose clock is fast, and remembers these senders.
+
+    Args:
+        own: our own clock, which named senders corroborate; None for one that never jumps.
+    """
+
+    def __init__(self, own: CorroboratedClock | None = None) -> None:
+        self._own = own
+        self._sources: OrderedDict[str, Source] = OrderedDict()
+        self._unnamed, self._other = Source(UNNAMED), Source(OTHER)
+        self._now_unix_ns = 0
+        self._set_back: OrderedDict[Hashable, int] = OrderedDict()
+        self.overflows = 0
+        """Messages of senders beyond `MOST_SOURCES`."""
+
+    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+        """Set back the rows of a message that are ahead."""
+        self._now_unix_ns = arrived_unix_ns
+        ends: dict[str | None, list[int]] = defaultdict(list)
+        for row in batch.requests.rows:
+            ends[sender_of(row)].append(end_unix_ns(row))
+        for rows in (batch.samples, batch.starts, batch.gpus):
+            for each in rows:
+                ends[each.replica].append(each.at_unix_ns)
+        for report in batch.in_flight:
+            ends[report.replica].append(report.seen_unix_ns)
+        own_ns = 0 if self._own is None else self._own.ahead_ns
+        leads: dict[str | None, Lead] = {}
+        for sender, several in ends.items():
+            lead = self._lead(sender, several, arrived_unix_ns, own_ns)
+            if lead.moves or max(several) - arrived_unix_ns > TOLERANCE_NS:
+                leads[sender] = lead
+        if leads or self._set_back:
+            correction = Correction(leads, self._set_back, arrived_unix_ns, own_ns)
+            correction.apply(batch)
+            for sender, moved in correction.rows.items():
+                self._source_of(sender).rows += moved
+            while len(self._set_back) > MOST_REPEATS:
+                self._set_back.popitem(last=False)
+
+    def report(self) -> list[Source]:
+        """Return the senders that sent something lately, by name."""
+        since = self._now_unix_ns - SILENT_NS
+        all_ = (*list(self._sources.values()), self._unnamed, self._other)
+        found = [each for each in all_ if each.last_seen_unix_ns >= max(since, 1)]
+        return sorted(found, key=lambda source: source.name)
+
+    def _lead(
+        self, sender: str | None, ends: Sequence[int], arrived_unix_ns: int, own_ns: int
+    ) -> Lead:
+        if sender is None:
+            self._unnamed.learn(max(ends) - arrived_unix_ns, arrived_unix_ns)
+            return Lead()
+        latest = median_low(ends) + SPREAD_NS
+        newest_unix_ns = max(each for each in ends if each <= latest)
+        lead_ns = newest_unix_ns - arrived_unix_ns
+        source = self._source(sender, arrived_unix_ns)
+        if self._own is not None:
+            self._own.hear(sender, newest_unix_ns)
+            # A sender that is new since the jump cannot be observed to have jumped.
+            new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
+            if own_ns and (self._own.shares(sender) or new):
+                source.last_seen_unix_ns = arrived_unix_ns
+                return Lead(lead_ns, shared_ns=own_ns)
+        source.learn(lead_ns, arrived_unix_ns)
+        return Lead(lead_ns, source.ahead_ns, source.proven_ns)
+
+    def _source_of(self, sender: str | None) -> Source:
+        return self._unnamed if sender is None else self._sources.get(sender, self._other)
+
+    def _source(self, name: str, now_unix_ns: int) -> Source:
+        source = self._sources.pop(name, None)
+        if source is None and len(self._sources) >= MOST_SOURCES:
+            longest_silent = next(iter(self._sources.values()))
+            if now_unix_ns - longest_silent.last_seen_unix_ns < SILENT_NS:
+                self.overflows += 1
+                return self._other
+            self._sources.popitem(last=False)
+        source = source or Source(name)
+        self._sources[name] = source
+        return source

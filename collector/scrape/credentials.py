@@ -1,0 +1,186 @@
+"""Credentials for a target: a bearer token, and the certificates for TLS.
+
+A token is read from its file for each scrape, so a new one takes effect at once. It is sent to
+loopback or over TLS only, unless the user allows otherwise, and never appears in a log or an error.
+Certificates are read once. The files that a file of targets names must lie in one folder, so that
+someone who may edit the targets cannot have another file read and sent to a target.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from collector.errors import SecurityError
+from collector.listen.bearer_tokens import TOKEN
+from telemetry.addresses import INSECURE_KEY, exposes, exposure
+
+TOKEN_FILE_LABEL: Final = "__token_file__"
+_LABELS: Final = {
+    TOKEN_FILE_LABEL: "token_file",
+    "__tls_ca_file__": "ca_file",
+    "__tls_cert_file__": "cert_file",
+    "__tls_key_file__": "key_file",
+    "__tls_server_name__": "server_name",
+}
+"""Label in a file of targets → field."""
+INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
+LABELS: Final = (*_LABELS, INSECURE_LABEL)
+_LONGEST_TOKEN: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Credentials for a target. By default none, and the system's certificate authorities for TLS.
+
+    Attributes:
+        token: the token from the environment.
+        token_file: the file with the token, instead.
+        ca_file: the authority that signed the target's certificate, in PEM.
+        cert_file: our certificate, for mutual TLS, with `key_file`.
+        server_name: the name in the target's certificate, if it differs from the address.
+        within: the folder in which the token's file must lie, links followed; None for any.
+        insecure: whether the token may be sent over an unencrypted connection.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str | None = None
+    within: Path | None = field(default=None, compare=False)
+    insecure: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of_labels(
+        cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
+    ) -> Self:
+        """Return the credentials in the labels of a file of targets.
+
+        Args:
+            labels: of a group of targets.
+            folder: the file's folder; paths are relative to it.
+            within: the folder in which the named files must lie; None for `folder`.
+            insecure: whether all tokens may be sent over unencrypted connections.
+
+        Raises:
+            SecurityError: see `check`; or a label is not a text, or a file is in another folder.
+        """
+        within = (within or folder).resolve()
+        given: dict[str, Any] = {}
+        for label, name in _LABELS.items():
+            value = labels.get(label)
+            if value is None:
+                continue
+            if not isinstance(value, str) or not value:
+                raise SecurityError(f"{label}: must be a text")
+            given[name] = folder / value if name.endswith("_file") else value
+            if name.endswith("_file"):
+                _check_within(given[name], within, label)
+        match labels.get(INSECURE_LABEL):
+            case None | "false":
+                pass
+            case "true":
+                insecure = True
+            case other:
+                raise SecurityError(f'{INSECURE_LABEL}: {other!r:.40}; allowed: "true", "false"')
+        access = cls(**given, within=within, insecure=insecure)
+        access.check()
+        return access
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is sent."""
+        return self.token is not None or self.token_file is not None
+
+    def check(self) -> None:
+        """Check that all files are usable.
+
+        Raises:
+            SecurityError: one is not; names the file.
+        """
+        if (self.cert_file is None) != (self.key_file is None):
+            raise SecurityError("a client certificate and its key: set both, or neither")
+        self.headers()
+        self.context()
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of each request; reads the token's file.
+
+        Raises:
+            SecurityError: the file cannot be read, or contains no token.
+        """
+        if not self.has_token:
+            return {}
+        token, where = self.token, "the environment"
+        if self.token_file is not None:
+            if self.within is not None:  # a link may have been changed since `check`
+                _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
+            token, where = _read(self.token_file), str(self.token_file)
+        if token is None or not TOKEN.fullmatch(token):
+            raise SecurityError(f"{where} contains no token: one line of A-Z a-z 0-9 - . _ ~ + /")
+        return {"Authorization": f"Bearer {token}"}
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context; None for the default one.
+
+        Raises:
+            SecurityError: a file cannot be read, or is not PEM.
+        """
+        if self.ca_file is None and self.cert_file is None:
+            return None
+        return _context(self.ca_file, self.cert_file, self.key_file)
+
+    def may_go(self, scheme: str, host: str) -> None:
+        """Check that the token is sent to loopback or over TLS only, unless the user allows more.
+
+        Raises:
+            ValueError: the token would be sent unencrypted.
+        """
+        url = f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}"
+        if self.has_token and not self.insecure and exposes(url):
+            raise ValueError(exposure(url, "the token"))
+
+
+OPEN: Final = Access()
+"""No credentials."""
+
+
+def _check_within(path: Path, folder: Path, label: str) -> None:
+    if not path.resolve().is_relative_to(folder):
+        raise SecurityError(
+            f"{label}: {path} lies outside of {folder}; move it there, or name its folder with"
+            " --scrape-secrets"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(_LONGEST_TOKEN).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not ASCII"
+        raise SecurityError(f"cannot read the token in {path}: {why}") from error
+
+
+@lru_cache(maxsize=256)
+def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one
+        why = getattr(error, "reason", None) or error.strerror
+        raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
+    if cert is not None and key is not None:
+        try:
+            # With a wrong password, an encrypted key fails instead of asking on the terminal.
+            context.load_cert_chain(cert, key, password="")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            raise SecurityError(
+                f"the certificate {cert} with the key {key}: {why}; they must be a pair in PEM,"
+                " the key without a password"
+            ) from error
+    return context

@@ -1,0 +1,168 @@
+"""The series of engines on /metrics: one table per kind of engine, for all versions.
+
+A field has alternatives, the best first, because names change and newer versions separate what
+older ones combine. The first alternative in an answer counts; without any, the field is unknown.
+Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
+its documentation for names before 0.12; SGLang, "Production metrics" and
+`srt/observability/metrics_collector.py`; Text Generation Inference, "Metrics"; Triton's
+tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series, or the series of a family with certain labels.
+
+    Attributes:
+        name: the sample's full name, including `_total`.
+        where: labels that it must have; values are summed over other labels.
+        over: the series of which its value is a share.
+    """
+
+    name: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    over: "Series | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTable:
+    """One kind of engine.
+
+    Attributes:
+        name: of the software.
+        engine_labels: labels with the engine's number; without any of them it is engine 0.
+        model_label: label with the model's name; None if there is none.
+        rank_labels: labels of workers that report the same value; the highest counts.
+        fields: field of `EngineSample` → its alternatives.
+    """
+
+    name: str
+    engine_labels: tuple[str, ...] = ()
+    model_label: str | None = None
+    rank_labels: frozenset[str] = frozenset()
+    fields: Mapping[str, tuple[Series, ...]]
+
+
+def _vllm(*names: str) -> tuple[Series, ...]:
+    return tuple(Series(f"vllm:{name}") for name in names)
+
+
+def _by_source(source: str) -> Series:
+    return Series("vllm:prompt_tokens_by_source_total", {"source": source})
+
+
+VLLM: Final = EngineTable(
+    name="vLLM",
+    engine_labels=("engine",),
+    model_label="model_name",
+    fields={
+        "waiting": _vllm("num_requests_waiting"),
+        "running": _vllm("num_requests_running"),
+        "deferred": (Series("vllm:num_requests_waiting_by_reason", {"reason": "deferred"}),),
+        "fetching_kv": _vllm("num_requests_kv_fetch_by_stage"),
+        "kv_usage_ratio": _vllm("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+        "prefill_tokens_total": (_by_source("local_compute"), *_vllm("prompt_tokens_total")),
+        "local_cached_prompt_tokens_total": (_by_source("local_cache_hit"),),
+        "external_cached_prompt_tokens_total": (_by_source("external_kv_transfer"),),
+        "decode_tokens_total": _vllm("generation_tokens_total"),
+        "prefix_cache_queries_tokens_total": _vllm(
+            "prefix_cache_queries_total", "gpu_prefix_cache_queries_total"
+        ),
+        "prefix_cache_hits_tokens_total": _vllm(
+            "prefix_cache_hits_total", "gpu_prefix_cache_hits_total"
+        ),
+        "external_cache_queries_tokens_total": _vllm("external_prefix_cache_queries_total"),
+        "external_cache_hits_tokens_total": _vllm("external_prefix_cache_hits_total"),
+        "preemptions_total": _vllm("num_preemptions_total"),
+        "drafts_total": _vllm("spec_decode_num_drafts_total"),
+        "draft_tokens_total": _vllm("spec_decode_num_draft_tokens_total"),
+        "accepted_tokens_total": _vllm("spec_decode_num_accepted_tokens_total"),
+        "modelled_flops_total": _vllm("estimated_flops_per_gpu_total"),
+        "modelled_read_bytes_total": _vllm("estimated_read_bytes_per_gpu_total"),
+        "modelled_write_bytes_total": _vllm("estimated_write_bytes_per_gpu_total"),
+    },
+)
+
+SGLANG: Final = EngineTable(
+    name="SGLang",
+    engine_labels=("dp_rank",),
+    model_label="model_name",
+    rank_labels=frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"}),
+    fields={
+        "waiting": (Series("sglang:num_queue_reqs"),),
+        "running": (Series("sglang:num_running_reqs"),),
+        "kv_usage_ratio": (Series("sglang:token_usage"),),
+        "prefill_tokens_total": (
+            Series("sglang:realtime_tokens_total", {"mode": "prefill_compute"}),
+            Series("sglang:prompt_tokens_total"),
+        ),
+        "decode_tokens_total": (Series("sglang:generation_tokens_total"),),
+        # Every prompt is looked up in its radix cache.
+        "prefix_cache_queries_tokens_total": (Series("sglang:prompt_tokens_total"),),
+        "prefix_cache_hits_tokens_total": (Series("sglang:cached_tokens_total"),),
+        "preemptions_total": (
+            Series("sglang:num_retracted_requests_total"),
+            Series("sglang:num_retracted_reqs_total"),
+        ),
+    },
+)
+
+TGI: Final = EngineTable(
+    name="Text Generation Inference",
+    fields={
+        "waiting": (Series("tgi_queue_size"),),
+        "running": (Series("tgi_batch_current_size"),),
+        "prefill_tokens_total": (Series("tgi_request_input_length_sum"),),
+        "decode_tokens_total": (Series("tgi_request_generated_tokens_sum"),),
+    },
+)
+
+
+def _blocks(kind: str, over: Series | None = None) -> Series:
+    return Series("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": kind}, over)
+
+
+def _requests(kind: str) -> Series:
+    return Series("nv_trt_llm_request_metrics", {"request_type": kind})
+
+
+TRITON: Final = EngineTable(
+    name="TensorRT-LLM on Triton",
+    model_label="model",
+    fields={
+        "waiting": (_requests("waiting"),),
+        "running": (_requests("scheduled"),),
+        "kv_usage_ratio": (_blocks("used", over=_blocks("max")),),
+        "steps_total": (
+            Series("nv_trt_llm_general_metrics", {"general_type": "iteration_counter"}),
+        ),
+        "prefill_tokens_total": (Series("nv_llm_input_token_len_sum"),),
+        "decode_tokens_total": (Series("nv_llm_output_token_len_sum"),),
+    },
+)
+
+ENGINES: Final = (VLLM, SGLANG, TGI, TRITON)
+
+STARTED: Final = "process_start_time_seconds"
+"""Start time of the server's process in unix seconds, in Prometheus' own clients."""
+
+
+def _named(series: Series) -> set[str]:
+    return {series.name} | (_named(series.over) if series.over else set())
+
+
+NAMES: Final = frozenset(
+    {STARTED}.union(
+        *(
+            _named(series)
+            for table in ENGINES
+            for alternatives in table.fields.values()
+            for series in alternatives
+        )
+    )
+)
+"""Every series that is read; other lines of an answer are not parsed."""

@@ -1,0 +1,181 @@
+"""One line of the bill, a replica's hour: requests, recomputation, idle time, loading, unbilled
+rest.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cost.charges import is_lost, tokens
+from cost.engine_rates import EngineRates
+from cost.uptime import Uptime
+from cost.weights import BY_PRICE, Weights
+from telemetry.accounts import Cells
+from telemetry.requests import PricedBy
+
+
+@dataclass(slots=True)
+class Line:
+    """One replica in one hour. Dollars, except for the fields in seconds.
+
+    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. If
+    `idle_usd` is unknown, it is contained in `requests_usd`.
+    """
+
+    replica: str
+    hour_unix_s: int
+    engines: int
+    requests: int
+    wall_s: float
+    busy_s: float | None
+    bill_usd: float
+    requests_usd: float
+    lost_usd: float
+    """The part of `requests_usd` for answers that were not delivered."""
+    wasted_usd: float
+    idle_usd: float | None
+    unbilled_usd: float
+    priced_by: PricedBy | None
+    loading_usd: float = 0.0
+    """For the time from the start of a process until its engine was ready."""
+
+
+def sum_lines(lines: Iterable[Line]) -> Line:
+    """Return the sum of at least one line, with replica "" and the first hour."""
+    several = list(lines)
+    known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
+    known_busy = [each.busy_s for each in several if each.busy_s is not None]
+    methods = {each.priced_by for each in several if each.priced_by is not None}
+    return Line(
+        replica="",
+        hour_unix_s=min(each.hour_unix_s for each in several),
+        engines=sum({each.replica: each.engines for each in several}.values()),
+        requests=sum(each.requests for each in several),
+        wall_s=sum(each.wall_s for each in several),
+        busy_s=sum(known_busy) if known_busy else None,
+        bill_usd=sum(each.bill_usd for each in several),
+        requests_usd=sum(each.requests_usd for each in several),
+        lost_usd=sum(each.lost_usd for each in several),
+        wasted_usd=sum(each.wasted_usd for each in several),
+        idle_usd=sum(known_idle) if known_idle else None,
+        loading_usd=sum(each.loading_usd for each in several),
+        unbilled_usd=sum(each.unbilled_usd for each in several),
+        priced_by=methods.pop() if len(methods) == 1 else None,
+    )
+
+
+Key = tuple[str | None, int]
+"""Replica and hour."""
+
+
+class RequestPricing(NamedTuple):
+    """How the requests of a replica and hour are priced."""
+
+    line: Line | None
+    usd_per_s: float
+    """Per second of the ledger."""
+    usd_per_weight: float | None
+    """Per weighted token; None if the ledger reports."""
+
+
+def line_of(
+    key: Key,
+    uptime: Uptime,
+    places: Sequence[int],
+    cells: Cells,
+    engine_rates: EngineRates,
+    weights: Mapping[Key, Weights],
+    *,
+    gone: bool,
+) -> RequestPricing | None:
+    """Return a replica's line of an hour; None if it has no price.
+
+    `gone` means that the engines' time is unknown, or known only in part.
+    """
+    replica, hour = key
+    rated = [
+        (rate, None if gone else uptime.hours.get((engine, hour)))
+        for engine in engine_rates.engines(replica)
+        if (rate := engine_rates.rate(engine, hour)) is not None
+    ]
+    if not rated or replica is None:
+        return None
+    there = [(rate.usd_per_s, each) for rate, each in rated if each is not None]
+    wall_s = sum(each.wall_s for _, each in there)
+    bill_usd = sum(usd * each.wall_s for usd, each in there)
+    loading_usd = sum(usd * each.loading_s for usd, each in there)
+    busy = [(usd, each.busy_s) for usd, each in there]
+    told = [(usd, busy_s) for usd, busy_s in busy if busy_s is not None]
+    busy_s = sum(s for _, s in told) if told and len(told) == len(busy) else None
+    busy_usd = sum(usd * s for usd, s in told) if busy_s is not None else None
+    usd_per_s = (
+        busy_usd / busy_s
+        if busy_s and busy_usd is not None
+        else bill_usd / wall_s
+        if wall_s
+        else sum(rate.usd_per_s for rate, _ in rated) / len(rated)
+    )
+    by_outcome = _seconds(places, cells)
+    method: PricedBy | None = PricedBy.LEDGER if by_outcome is not None else None
+    usd_per_weight = None
+    if by_outcome is not None:
+        requests_usd = sum(billed for billed, _, _ in by_outcome) * usd_per_s
+        wasted_usd = sum(wasted for _, wasted, _ in by_outcome) * usd_per_s
+        lost_usd = sum(billed for billed, _, lost in by_outcome if lost) * usd_per_s
+    else:
+        requests_usd = wasted_usd = lost_usd = 0.0
+        weighed = _weighed(places, cells, weights.get(key, BY_PRICE))
+        whole = sum(weight for weight, _ in weighed)
+        if whole > 0:
+            method = PricedBy.TOKENS
+            requests_usd = bill_usd - loading_usd if busy_usd is None else busy_usd
+            usd_per_weight = requests_usd / whole
+            lost_usd = usd_per_weight * sum(weight for weight, lost in weighed if lost)
+    idle_usd: float | None
+    if gone:
+        if method is not PricedBy.LEDGER:
+            return None  # there is nothing to divide
+        bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
+    elif busy_usd is not None:
+        # Negative only by rounding: `uptime` places busy time only where there was time for it.
+        idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
+        unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
+    elif method is PricedBy.TOKENS:
+        idle_usd, unbilled_usd = None, 0.0
+    else:
+        rest_usd = bill_usd - loading_usd
+        idle_usd, unbilled_usd = (
+            (rest_usd, 0.0) if method is None else (None, rest_usd - requests_usd - wasted_usd)
+        )
+    line = Line(
+        replica=replica,
+        hour_unix_s=hour,
+        engines=len(there),
+        requests=int(sum(cells.requests[place] for place in places)),
+        wall_s=wall_s,
+        busy_s=busy_s,
+        bill_usd=bill_usd,
+        requests_usd=requests_usd,
+        lost_usd=lost_usd,
+        wasted_usd=wasted_usd,
+        idle_usd=idle_usd,
+        loading_usd=loading_usd,
+        unbilled_usd=unbilled_usd,
+        priced_by=method,
+    )
+    return RequestPricing(line, usd_per_s, usd_per_weight)
+
+
+def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
+    """Billed and wasted seconds of each cell, and whether it is lost; None if no ledger reports."""
+    told = cells.told["billed_s"]
+    billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
+    if not any(told[place] or billed[place] for place in places):
+        return None
+    return [(float(billed[place]), float(wasted[place]), is_lost(place, cells)) for place in places]
+
+
+def _weighed(places: Sequence[int], cells: Cells, weights: Weights) -> list[tuple[float, bool]]:
+    return [(sum(tokens(place, cells, weights)), is_lost(place, cells)) for place in places]

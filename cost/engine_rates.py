@@ -1,0 +1,73 @@
+"""The price of each engine by hour, from the device that it reports at its start, or its GPUs'
+names.
+
+Pure. An hour has one price: that of the engine's device at its end.
+"""
+
+from collections import defaultdict
+
+from cost.prices import PriceList, Rate
+from cost.uptime import HOUR_S, Engine, Uptime
+from telemetry.accounts import Accounts
+from telemetry.starts import EngineStart
+
+
+class EngineRates:
+    """The price of each engine.
+
+    Args:
+        accounts: with starts and GPUs, which give the devices.
+        prices: the price list.
+        uptime: the engines and their regions.
+    """
+
+    def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
+        self._prices = prices
+        self._uptime = uptime
+        self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
+        for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
+            self._starts[start.replica, start.engine].append(start)
+        self._gpus: dict[str, list[str | None]] = defaultdict(list)
+        for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
+            self._gpus[replica].append(model)
+        self._engines: dict[str, set[int]] = defaultdict(set)
+        for replica, number in (*(each for each, _ in uptime.hours), *self._starts):
+            self._engines[replica].add(number)
+
+    def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
+        """Return an engine's device at the end of an hour, and how many it has."""
+        starts = self._starts.get(engine, [])
+        until_ns = (hour_unix_s + HOUR_S) * 10**9
+        start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
+        start = start or (starts[0] if starts else None)
+        if start is not None and start.device is not None:
+            return start.device, start.gpus
+        gpus = self._gpus.get(engine[0], [])
+        names = [name for name in gpus if name is not None]
+        if not names:
+            return None, None
+        each = max(1, len(gpus) // max(1, len(self._engines[engine[0]])))
+        return names[0], start.gpus if start is not None and start.gpus else each
+
+    def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
+        """Return the price of a second of an engine."""
+        device, gpus = self.device(engine, hour_unix_s)
+        starts = self._starts.get(engine)
+        region = starts[-1].region if starts else None
+        region = region or self._uptime.regions.get(engine[0])
+        return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
+
+    def engines(self, replica: str | None) -> list[Engine]:
+        """Return the engines of a replica."""
+        return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
+
+    def latest(self) -> dict[str, list[Rate]]:
+        """Return, by replica, the rate of each engine in its last hour."""
+        last: dict[Engine, int] = {}
+        for engine, hour in self._uptime.hours:
+            last[engine] = max(hour, last.get(engine, hour))
+        found: dict[str, list[Rate]] = {}
+        for engine, hour in sorted(last.items()):
+            if (rate := self.rate(engine, hour)) is not None:
+                found.setdefault(engine[0], []).append(rate)
+        return found

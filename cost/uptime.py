@@ -1,0 +1,387 @@
+"""How long each engine was up, loading and busy, by hour.
+
+Pure. Between two samples at most GAP_S apart, the engine was up and its totals grew evenly. A
+longer gap is neither billed nor idle: whether a machine was rented then is unknown. The first value
+of a total has grown since the process started.
+
+A name stands for one engine. If two processes report totals of its steps at the same time, two
+servers share the name. Each occupies a machine, and the time of both is billed. Processes that send
+no such totals are API servers of one engine and add no time.
+
+A step's time is reported when the step ends, so the busy time between two samples may exceed the
+elapsed time. The surplus belongs to the time before and is moved there. Busy time that does not fit
+there contradicts the samples (two senders with one start, a reset). It counts as `contradicted_s`,
+not as busy time, so busy time never exceeds the time up.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
+from telemetry.starts import MOST_LOADING_S, EngineStart
+
+HOUR_S: Final = 3_600
+MOST_PROCESSES: Final = 64
+"""Processes examined per engine, those with the most starts first: each is checked for two starts
+at the same time, which is slow. A server has a handful."""
+_NS: Final = 10**9
+_HOUR_NS: Final = HOUR_S * _NS
+
+Engine = tuple[str, int]
+"""Replica and engine number."""
+
+
+@dataclass(slots=True)
+class Hour:
+    """One engine in one hour, or in the part of it within the window.
+
+    `work` has the increase of each of `telemetry.accounts.WORK`; totals that are not reported are
+    absent.
+    """
+
+    wall_s: float = 0.0
+    """Time up, loading included; if two servers share the name, the time of both."""
+    loading_s: float = 0.0
+    """The part of `wall_s` from the start of the process until the engine was ready."""
+    work: dict[str, float] = field(default_factory=dict)
+    coefficients: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def busy_s(self) -> float | None:
+        """Time in steps; None if not reported. A loading engine has none."""
+        busy_s = self.work.get("busy_s_total")
+        return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
+
+
+@dataclass(frozen=True, slots=True)
+class Uptime:
+    """Each engine's hours, by their start in unix seconds, and its region."""
+
+    hours: dict[tuple[Engine, int], Hour]
+    regions: dict[str, str | None]
+    """By replica."""
+    gaps_s: float
+    """Time within the window between two samples of an engine that are too far apart."""
+    up_s: float = 0.0
+    """Time in the window in which at least one engine was up."""
+    contradicted_s: float = 0.0
+    """Busy time that samples report beyond the elapsed time."""
+
+
+def uptime_of(
+    samples: EngineStretches,
+    from_unix_ns: int,
+    to_unix_ns: int,
+    starts: Sequence[EngineStart] = (),
+) -> Uptime:
+    """Return the uptime of each engine in a window.
+
+    Args:
+        samples: engine data, including up to GAP_S before and after the window, to cover its edges.
+        from_unix_ns: the window's start.
+        to_unix_ns: its end.
+        starts: of engines, with their loading time.
+    """
+    hours: dict[tuple[Engine, int], Hour] = {}
+    regions: dict[str, str | None] = {}
+    whole: dict[Engine, list[Sender]] = {}
+    order = np.lexsort((samples.first_unix_ns, samples.which))
+    first_ns = samples.first_unix_ns
+    parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
+    contradicted_s = 0.0
+    # In order of time, so that of two processes in an hour the later one's fit is noted.
+    for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
+        count = samples.counts[int(samples.which[rows[0]])]
+        engine = (count.replica, count.engine)
+        regions[count.replica] = samples.regions[int(samples.which[rows[0]])]
+        segments, beyond_s = _placed(_segments(samples, rows, count.started_unix_ns))
+        contradicted_s += float(beyond_s[_inside(segments, from_unix_ns, to_unix_ns)].sum())
+        whole.setdefault(engine, []).append(
+            Sender(
+                count.process,
+                *_joined(segments.start_ns, segments.end_ns),
+                counts_steps=bool(np.isfinite(segments.grown["busy_s_total"]).any()),
+            )
+        )
+        _note_work(segments, engine, hours, from_unix_ns, to_unix_ns)
+        _note_coefficients(samples, rows, engine, hours)
+    loading = _loading(starts)
+    gaps_ns = 0
+    up: list[Spans] = []
+    for engine in {*whole, *loading}:
+        spans, servers, is_loading = presence(whole.get(engine, []), loading.get(engine))
+        up.append(Spans(spans.start_ns[servers > 0], spans.end_ns[servers > 0]))
+        pieces = _by_hour(spans.start_ns, spans.end_ns, from_unix_ns, to_unix_ns)
+        for which, hour, length_ns in zip(
+            pieces.which.tolist(), pieces.hour.tolist(), pieces.length_ns.tolist(), strict=True
+        ):
+            if not servers[which]:
+                gaps_ns += length_ns
+                continue
+            mine = hours.setdefault((engine, hour), Hour())
+            mine.wall_s += length_ns / _NS * int(servers[which])
+            mine.loading_s += length_ns / _NS if is_loading[which] else 0.0
+    return Uptime(
+        hours,
+        regions,
+        gaps_ns / _NS,
+        _covered_s(up, from_unix_ns, to_unix_ns),
+        contradicted_s,
+    )
+
+
+class _Segments(NamedTuple):
+    """The time between two samples of one counter: from, to, and the increase of each of WORK."""
+
+    start_ns: IntArray
+    end_ns: IntArray
+    grown: dict[str, FloatArray]
+
+
+def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
+    """Return the segments of one counter: within and between its rows, and from its start to the
+    first sample."""
+    first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
+    # The first samples of a counter may lack a total, so its first value may be later than the
+    # first sample. The increase since the start is not split there.
+    begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
+    if begun:
+        first_ns[0] = started_ns
+    one = np.zeros(rows.size, np.int64)
+    intervals = CounterSeries.of(one, first_ns, last_ns, GAP_S).intervals()
+    start_ns, end_ns = intervals.start_unix_ns, intervals.end_unix_ns
+    order = np.lexsort((end_ns, start_ns))
+    grown = {}
+    for name in WORK:
+        first, last = samples.first[name][rows], samples.last[name][rows]
+        each = intervals.differences(first, last)
+        known = int(np.argmax(np.isfinite(first)))
+        if begun and known == 0:
+            each[0] = last[0]
+        elif begun:  # the first samples lack it
+            each[rows.size :][intervals.next_places == known] = first[known]
+        # A total that falls was reset: its increase is unknown, and not negative.
+        grown[name] = np.maximum(each, 0.0)[order]
+    return _Segments(start_ns[order], end_ns[order], grown)
+
+
+def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
+    """Move busy time to where there was time for it. Also returns (n,) the seconds that fit
+    nowhere.
+
+    From the last segment to the first, the surplus of a segment is carried to the previous one: the
+    recursion of a queue (Lindley 1952), solved by a running minimum. Nothing is carried across a
+    gap, and at most GAP_S out of one segment, because a step is rarely as long.
+    """
+    start_ns, end_ns = segments.start_ns, segments.end_ns
+    busy_s = segments.grown["busy_s_total"]
+    length_s = (end_ns - start_ns) / _NS
+    reported_s = np.nan_to_num(busy_s)
+    beyond_s = np.maximum(reported_s - length_s - GAP_S, 0.0)
+    if not (reported_s > length_s).any():
+        return segments, beyond_s
+    surplus_s = reported_s - beyond_s - length_s
+    carried_s = np.zeros(reported_s.size + 1)
+    """What each segment gets from the next one."""
+    breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
+        sums = np.cumsum(surplus_s[first:last][::-1])
+        waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
+        out = waiting[::-1]
+        carried_s[first:last] = out  # out of segment i, into segment i − 1
+        beyond_s[first] += out[0]
+    into_s = np.zeros(reported_s.size)
+    into_s[:-1] = carried_s[1:-1]
+    into_s[breaks - 1] = 0.0
+    kept_s = surplus_s + length_s + into_s - carried_s[:-1]
+    kept_s = np.clip(kept_s, 0.0, length_s)  # rounding alone
+    kept_s = np.where(np.isnan(busy_s) & (kept_s == 0), np.nan, kept_s)
+    return segments._replace(grown={**segments.grown, "busy_s_total": kept_s}), beyond_s
+
+
+def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
+    """(n,) whether each segment ends within the window."""
+    return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
+
+
+class _Pieces(NamedTuple):
+    """Time ranges cut at whole hours: which range, which hour (unix seconds), its share, its
+    length."""
+
+    which: IntArray
+    hour: IntArray
+    share: FloatArray
+    length_ns: IntArray
+
+
+def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
+    """Cut time ranges at whole hours, within the window.
+
+    A range of length 0 lies completely in its hour.
+    """
+    first = np.maximum(start_ns, from_unix_ns)
+    last = np.minimum(end_ns, to_unix_ns)
+    momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
+    number = np.maximum(last - 1, first) // _HOUR_NS - first // _HOUR_NS + 1
+    number = np.where((last > first) | momentary, number, 0)
+    which = np.repeat(np.arange(start_ns.size), number)
+    hour = (first // _HOUR_NS)[which] + np.arange(which.size)
+    hour -= np.repeat(np.cumsum(number) - number, number)
+    length_ns = np.minimum(last[which], (hour + 1) * _HOUR_NS) - np.maximum(
+        first[which], hour * _HOUR_NS
+    )
+    whole_ns = (end_ns - start_ns)[which]
+    share = np.where(whole_ns == 0, 1.0, length_ns / np.maximum(whole_ns, 1))
+    return _Pieces(which, hour * HOUR_S, share, length_ns)
+
+
+def _note_work(
+    segments: _Segments,
+    engine: Engine,
+    hours: dict[tuple[Engine, int], Hour],
+    from_unix_ns: int,
+    to_unix_ns: int,
+) -> None:
+    pieces = _by_hour(segments.start_ns, segments.end_ns, from_unix_ns, to_unix_ns)
+    found, place = np.unique(pieces.hour, return_inverse=True)
+    for hour in found.tolist():
+        hours.setdefault((engine, hour), Hour())
+    for name, grown in segments.grown.items():
+        amounts = grown[pieces.which] * pieces.share
+        known = ~np.isnan(amounts)
+        sums = np.bincount(place[known], amounts[known], found.size)
+        counts = np.bincount(place[known], minlength=found.size)
+        for at in np.flatnonzero(counts).tolist():
+            work = hours[engine, int(found[at])].work
+            work[name] = work.get(name, 0.0) + float(sums[at])
+
+
+class Spans(NamedTuple):
+    """From, to, in order of time, without overlap."""
+
+    start_ns: IntArray
+    end_ns: IntArray
+
+
+class Sender(NamedTuple):
+    """One process that sends samples of an engine, and when it was up."""
+
+    process: int
+    start_ns: IntArray
+    end_ns: IntArray
+    counts_steps: bool
+    """Whether it sends totals of the engine's steps; one process per engine does."""
+
+
+def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
+    """Return the union in order; ranges that touch are merged."""
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
+    breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
+    return Spans(
+        start_ns[np.concatenate([[0], breaks + 1])],
+        end_ns[np.concatenate([breaks, [start_ns.size - 1]])],
+    )
+
+
+def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+    """(n,) how many servers share an engine's name at each instant.
+
+    Each process that counts the engine's steps is a separate server, as is each start of one
+    process. Other processes are API servers of the same server.
+    """
+
+    found = _there([each for each in senders if each.counts_steps], at_ns)
+    found = np.maximum(found, np.minimum(_there(senders, at_ns), 1))
+    by_process: dict[int, list[Sender]] = defaultdict(list)
+    for each in senders:
+        by_process[each.process].append(each)
+    often = sorted(by_process.values(), key=len, reverse=True)[:MOST_PROCESSES]
+    for several in (each for each in often if len(each) > 1):
+        found = np.maximum(found, _there(several, at_ns))
+    return found
+
+
+def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+    """(n,) how many of the senders are up at each instant."""
+    begun, ended = (
+        np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
+        for edges in (
+            [each.start_ns for each in senders],
+            [each.end_ns for each in senders],
+        )
+    )
+    number = np.searchsorted(begun, at_ns, side="right")
+    return np.asarray(number - np.searchsorted(ended, at_ns, side="right"), np.int64)
+
+
+def presence(
+    senders: Sequence[Sender], loading: Spans | None
+) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
+    """Return when an engine was up, between its first and last instant.
+
+    A gap of at most GAP_S counts as one server, as when an engine restarts.
+
+    Returns: time ranges; in each, the number of servers; whether the engine was loading.
+    """
+    several = [Spans(each.start_ns, each.end_ns) for each in senders]
+    several += [] if loading is None else [loading]
+    edges = np.unique(np.concatenate([edge for spans in several for edge in spans]))
+    start_ns, end_ns = edges[:-1], edges[1:]
+    servers = servers_at(senders, start_ns)
+    is_loading = np.zeros(start_ns.size, bool)
+    if loading is not None:
+        begun = np.searchsorted(loading.start_ns, start_ns, side="right")
+        is_loading = (begun > np.searchsorted(loading.end_ns, start_ns, side="right")) & (
+            servers == 0
+        )
+    servers = np.where((servers == 0) & is_loading, 1, servers)
+    servers = np.where((servers == 0) & (end_ns - start_ns <= GAP_S * _NS), 1, servers)
+    return Spans(start_ns, end_ns), servers, is_loading
+
+
+def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
+    """Time ranges in which each engine was loading, from its starts."""
+    found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
+    for each in starts:
+        if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
+            begun_ns = each.at_unix_ns - round(each.loading_s * _NS)
+            found[each.replica, each.engine].append((begun_ns, each.at_unix_ns))
+    return {
+        engine: _joined(*(np.array(column, np.int64) for column in zip(*several, strict=True)))
+        for engine, several in found.items()
+    }
+
+
+def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
+    """Seconds of a window that lie in at least one of the ranges."""
+    start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
+    end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
+    if not start_ns.size:
+        return 0.0
+    whole = _joined(start_ns, end_ns)
+    inside = np.minimum(whole.end_ns, to_unix_ns) - np.maximum(whole.start_ns, from_unix_ns)
+    return float(np.maximum(inside, 0).sum()) / _NS
+
+
+def _note_coefficients(
+    samples: EngineStretches,
+    rows: IntArray,
+    engine: Engine,
+    hours: dict[tuple[Engine, int], Hour],
+) -> None:
+    """Record the latest coefficients of each hour: fits only improve."""
+    starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
+    for name in COEFFICIENTS:
+        values = samples.coefficients[name][rows]
+        known = ~np.isnan(values)
+        found, latest = np.unique(starts[known][::-1], return_index=True)
+        for hour, value in zip(found.tolist(), values[known][::-1][latest].tolist(), strict=True):
+            if (mine := hours.get((engine, hour))) is not None:
+                mine.coefficients[name] = value

@@ -1,0 +1,123 @@
+"""Find causes that a larger one masks: their requests are slow, but not among the slowest.
+
+Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
+delayed many more requests, and would be found only after the first is fixed. So the detectors run
+again on a wider tail. Each claim is then rated by what the slow requests' mean would be with this
+cause alone, and without it. Removing a cause may move other requests into the tail, so shares of
+the slowest requests do not show this. A masked cause adds little to the other causes, but much when
+alone. Its share is the mean of the two, divided by what all causes add.
+
+Source: the mean of the two is the Shapley value (1953) of a two-player game: the cause against all
+others.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from diagnosis.causes.registry import DETECTORS
+from diagnosis.claim import Claim, divide_terms
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
+from diagnosis.latency.tail import FULLY_SORTED_UP_TO, Stretch
+
+WIDE: Final = 0.5
+"""Share of the window that is searched for masked causes."""
+
+LEAST: Final = 0.08
+"""Smaller shares are not reported: in a wide tail, small claims are mostly noise."""
+
+_MASKED_BELOW: Final = 0.25
+"""Highest ratio of what a masked cause adds to the other causes to what it adds alone."""
+
+_SAME_CAUSE: Final = 0.3
+"""Minimum share of the first cause in the wider tail. Below it, the wider tail shows a different
+problem, and the slowest requests take precedence."""
+
+
+class MaskedCause(NamedTuple):
+    """A claim that the slowest requests do not show."""
+
+    claim: Claim
+    share: float
+    alone_s: float
+    """What this cause alone would add to the slow requests' mean."""
+
+
+def wide_share(slow: Stretch, share: float) -> float | None:
+    """Return the share of the window to search; None if the tail is already that wide."""
+    wide = min(WIDE, FULLY_SORTED_UP_TO / max(len(slow), 1))
+    return wide if wide > share else None
+
+
+def all_claims(case: Case) -> list[Claim]:
+    """Return the claims of all detectors."""
+    return [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
+
+
+def masked_causes(
+    wide: Case,
+    slow: Stretch,
+    share: float,
+    named: Sequence[str],
+) -> list[MaskedCause]:
+    """Return the masked causes.
+
+    Args:
+        wide: the case with the wider tails of window and baseline.
+        slow: the window's requests.
+        share: the share of them that is slow.
+        named: the causes of the slow requests, largest first; at least one.
+    """
+    claims = all_claims(wide)
+    game = _WithoutCauses(wide, claims, slow, share)
+    first = next((place for place, claim in enumerate(claims) if claim.cause == named[0]), None)
+    if first is None or game.of_all(first) < _SAME_CAUSE:
+        return []
+    found = []
+    for place, claim in enumerate(claims):
+        alone_s, here_s = game.adds_s(place)
+        of_all = game.of_all(place)
+        if claim.cause not in named and of_all >= LEAST and here_s <= _MASKED_BELOW * alone_s:
+            found.append(MaskedCause(claim, min(of_all, 1.0), alone_s))
+    return found
+
+
+class _WithoutCauses:
+    """The slow requests' mean if some causes had not occurred."""
+
+    def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
+        weights = divide_terms(claims, len(wide.slow))
+        self._taken = np.einsum("cnt,nt->cn", weights, np.maximum(wide.terms, 0.0))
+        self._slow, self._share = slow, share
+        self._latency_s = slow.latency_s[: len(wide.slow)]
+        usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
+        # Requests outside the wider tail would become quicker as well, but not quicker than usual.
+        self._least_s = min(usual_s, float(self._latency_s[-1]))
+        self._all = self._taken.sum(axis=0)
+        self.whole_s = self._mean(self._latency_s)
+        self.nothing_s = self._mean(self._without(self._all))
+
+    def adds_s(self, place: int) -> tuple[float, float]:
+        """Return what a cause adds alone, and what it adds to all others."""
+        alone, others = self._with_and_without(place)
+        return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
+
+    def of_all(self, place: int) -> float:
+        """Return a cause's share: the mean of both numbers, divided by what all causes add
+        together."""
+        both_s = self.whole_s - self.nothing_s
+        return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
+
+    def _with_and_without(self, place: int) -> Iterator[FloatArray]:
+        mine = self._taken[place]
+        yield self._without(self._all - mine)
+        yield self._without(mine)
+
+    def _without(self, taken: FloatArray) -> FloatArray:
+        return np.asarray(np.maximum(self._latency_s - taken, self._least_s))
+
+    def _mean(self, latency_s: FloatArray) -> float:
+        number = self._slow.tail(self._share)
+        return float(np.partition(latency_s, -number)[-number:].mean())

@@ -1,0 +1,75 @@
+"""A detector's claim: which share of which terms its cause explains, with evidence and levers.
+
+Pure. Several detectors may claim the same seconds; `divide_terms` divides them, so that no second
+is explained twice. Claims of a lower tier come first: a root cause (a restart, a changed
+configuration) takes its share, and the other causes divide the rest.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from diagnosis.growth.case import Case
+from diagnosis.growth.terms import TERM_INDEX, TERMS
+from diagnosis.inputs.requests import FloatArray
+
+ROOT: Final = 0
+ORDINARY: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A measurement that supports the cause, with its unit in words. None is unknown."""
+
+    what: str
+    baseline: float | None
+    now: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """What to do, in an operator's words, and the flag that does it, if there is one."""
+
+    action: str
+    flag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One cause's claim.
+
+    `weights` gives, by term, the share in [0, 1] of its excess: one number for all slow requests,
+    or an array with one number for each.
+    """
+
+    cause: str
+    weights: Mapping[str, float | FloatArray]
+    evidence: Sequence[Evidence] = ()
+    levers: Sequence[Lever] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
+    tier: int = ORDINARY
+
+
+Detector = Callable[[Case], Claim | None]
+"""Returns None if the case shows no sign of the cause."""
+
+
+def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
+    """(len(claims), number, len(TERMS)) the share of each slow request's terms that each claim
+    gets.
+
+    The shares of all claims sum to at most 1.
+    """
+    wanted = np.zeros((len(claims), number, len(TERMS)))
+    for place, claim in enumerate(claims):
+        for term, weight in claim.weights.items():
+            wanted[place, :, TERM_INDEX[term]] = np.clip(weight, 0.0, 1.0)
+    left = np.ones((number, len(TERMS)))
+    for tier in sorted({claim.tier for claim in claims}):
+        places = [place for place, claim in enumerate(claims) if claim.tier == tier]
+        sums = wanted[places].sum(axis=0)
+        wanted[places] *= left / np.maximum(sums, 1.0)
+        left = np.maximum(left - wanted[places].sum(axis=0), 0.0)
+    return wanted

@@ -1,0 +1,330 @@
+"""The drivers of each kind of wait: what raised the demand for what the requests wait for.
+
+Pure. A queue's cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower steps.
+Each driver gets its share of the sum of their logarithms. Only drivers that grew get a share; if
+none grew, the wait stays unexplained.
+"""
+
+from collections.abc import Mapping
+from math import log
+from typing import Final
+
+import numpy as np
+
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
+from diagnosis.evidence.restarts import restarts
+from diagnosis.evidence.stalls import steadiness, surplus_ratio
+from diagnosis.evidence.traffic_growth import all_tenants_share, flooded
+from diagnosis.growth.case import Case
+from diagnosis.growth.own_work import uncached_tokens
+from diagnosis.growth.terms import TERM_INDEX
+from diagnosis.inputs.requests import Requests
+
+LOAD, FLOOD, SKEW, AWAY = "load", "flood", "skew", "away"
+PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
+STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
+FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
+
+MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
+"""The drivers that add work to a batch. The others lengthen the same work or move it elsewhere."""
+
+TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
+"""The drivers that come from outside the server."""
+
+DriverShares = Mapping[str, float]
+"""Shares by driver; they sum to 1."""
+
+_NOISE: Final = 0.08
+"""A logarithm that an ordinary hour shows by chance."""
+
+_FEWER_ACCEPTED: Final = 0.9
+"""Acceptance below this multiple of the baseline's counts as a drop."""
+_SKEW: Final = 0.15
+_QUICK: Final = 0.05
+_FEWEST: Final = 20
+"""Minimum number of requests to use their quickest twentieth."""
+
+
+@cached_per_case
+def for_prefill(case: Case) -> DriverShares:
+    """Drivers of prefill work: rate × prompt × uncached share × slowdown."""
+    demand = case.demand
+    return _shares(
+        case,
+        demand.log_slow_replicas + demand.log_new_traffic_misses,
+        {
+            PROMPTS: demand.log_prompt,
+            MISSES: demand.log_uncached,
+            PACE: _log_pace(case.machine_slowdown),
+            STALL: _log_of_stalls(case),
+        },
+    )
+
+
+def _log_of_stalls(case: Case) -> float:
+    """Log of step time with stalls over without.
+
+    Requests that arrive during a stall start together when it ends, and each waits for the others'
+    prefill.
+    """
+    surplus = None if steadiness(case) is None else surplus_ratio(case)
+    return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
+
+
+@cached_per_case
+def for_frontend(case: Case) -> DriverShares:
+    """Drivers of the API server, a single process: rate × prompt × time per prompt token.
+
+    The time per token comes from the requests that did not wait there.
+    """
+    demand = case.demand
+    prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
+    before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
+    slower = log(now / before) if before and now else 0.0
+    return _shares(
+        case,
+        demand.log_slow_replicas,
+        {PROMPTS: prompts if case.workload.prompts_grew else 0.0, FRONTEND: slower},
+    )
+
+
+def _quick_s_a_token(requests: Requests) -> float | None:
+    """Return the front end's time per prompt token for requests that wait for nothing else."""
+    each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
+    known = each_s[np.isfinite(each_s) & (each_s > 0)]
+    return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
+
+
+@cached_per_case
+def for_adapters(case: Case) -> DriverShares:
+    """Drivers of adapter slots: number of adapters × rate × time that each is in use."""
+    before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
+    more = log(now / before) if before and now else 0.0
+    seats = dict(for_seats(case))
+    # Loading an adapter stops the engine, so the longer use caused by stalls is the adapters' own.
+    own = seats.pop(STALL, 0.0)
+    if more <= _NOISE:
+        return _summing_to_one({**seats, ADAPTERS: own})
+    rest = 1.0 - own
+    of_seats = demand_share(case, more)
+    found = {name: share * of_seats for name, share in seats.items()}
+    found[ADAPTERS] = rest * (1.0 - of_seats) + own
+    return _summing_to_one(found)
+
+
+@cached_per_case
+def for_blocks(case: Case) -> DriverShares:
+    """Drivers of KV blocks: rate × time that a request keeps its blocks × tokens that only it
+    holds, over the number of blocks."""
+    before_tokens, now_tokens = _held_tokens(case.before), _held_tokens(case.hot_requests)
+    more = log(now_tokens / before_tokens) if before_tokens and now_tokens else 0.0
+    demand = case.demand
+    tokens = {
+        PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
+        MISSES: max(demand.log_uncached, 0.0),
+        OUTPUTS: max(demand.log_output, 0.0) if case.workload.outputs_grew else 0.0,
+    }
+    whole = sum(tokens.values())
+    logs = {each: max(more, 0.0) * value / whole for each, value in tokens.items() if whole > 0}
+    longer = _log_residence(case)
+    for name, share in for_seats(case).items():
+        logs[name] = logs.get(name, 0.0) + longer * share
+    logs = {name: value for name, value in logs.items() if value > _NOISE}
+    if demand.log_slow_replicas > _NOISE:
+        for name, share in _of_rate(case).items():
+            logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
+    # Load beyond the cache's capacity is what this cause means, unless there are fewer blocks as
+    # well.
+    fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
+    logs[LOAD] = min(load, fewer)
+    logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
+    return _summing_to_one(logs)
+
+
+def _held_tokens(requests: Requests) -> float | None:
+    """Return the mean number of tokens that a request alone keeps in the cache, halfway through."""
+    held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
+    known = held[np.isfinite(held)]
+    return float(known.mean()) if known.size else None
+
+
+def _log_of_fewer_blocks(case: Case, more: float) -> float:
+    """Log of the decrease in cache capacity, from the usage with the number of running requests."""
+    (running_before, running_now), (used_before, used_now) = (
+        case.mean("running"),
+        case.mean("kv_usage_ratio"),
+    )
+    if not (running_before and running_now and used_before and used_now):
+        return 0.0
+    return max(log(running_before / used_before) - log(running_now / used_now) - more, 0.0)
+
+
+def demand_share(case: Case, log_of_another: float) -> float:
+    """Return the share of the growth of demand, if capacity fell by the given logarithm as well."""
+    growth = max(case.demand.log_slow_replicas, 0.0) + _log_residence(case)
+    whole = growth + log_of_another
+    return growth / whole if whole > 0 else 1.0
+
+
+def _log_residence(case: Case) -> float:
+    before_s, now_s = _residence_s(case)
+    return max(log(now_s / before_s), 0.0) if before_s > 0 and now_s > 0 else 0.0
+
+
+def _adapters(requests: Requests) -> float | None:
+    """Return the effective number of adapters in use, times the share of requests that need one.
+
+    The effective number is the number of equally used adapters with the same entropy.
+    """
+    lora = requests.label("lora")
+    counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
+    counts = counts[counts > 0]
+    if not counts.size:
+        return None
+    shares = counts / counts.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()) * counts.sum() / max(len(requests), 1))
+
+
+@cached_per_case
+def for_link(case: Case) -> DriverShares:
+    """Drivers of the network link for keys and values: rate × tokens fetched × time per token.
+
+    The time per token comes from the quickest transfers, which did not wait.
+    """
+    fetched, each_s = [], []
+    for requests in (case.before, case.hot_requests):
+        tokens = np.nan_to_num(requests.number("external_cached_tokens"))
+        some = tokens > 0
+        if some.sum() < _FEWEST:
+            return {LINK: 1.0}
+        fetched.append(float(tokens.mean()))
+        of_each_s = np.nan_to_num(requests.number("queue_held_s"))[some] / tokens[some]
+        each_s.append(float(np.quantile(of_each_s, _QUICK)))
+    slower = log(each_s[1] / each_s[0]) if each_s[0] > 0 and each_s[1] > 0 else 0.0
+    longer = log(fetched[1] / fetched[0]) if case.workload.prompts_grew else 0.0
+    if max(slower, longer, case.demand.log_slow_replicas) <= _NOISE:
+        return {LINK: 1.0}
+    return _shares(case, case.demand.log_slow_replicas, {PROMPTS: longer, LINK: slower})
+
+
+@cached_per_case
+def for_step(case: Case) -> DriverShares:
+    """Drivers of the wait for the current step to end: what made the ordinary step longer."""
+    body = case.body
+
+    def grown(*terms: str) -> float:
+        return max(0.0, float(sum(body[TERM_INDEX[term]] for term in terms)))
+
+    others = grown("prefill_others_prefill", "decode_others_prefill")
+    found = {driver: others * share for driver, share in for_prefill(case).items()}
+    found[STALL] = grown("prefill_stall", "decode_stall")
+    found[PACE] = found.get(PACE, 0.0) + grown("prefill_own", "decode_own")
+    return _summing_to_one(found)
+
+
+@cached_per_case
+def for_seats(case: Case) -> DriverShares:
+    """Drivers of places in the batch: rate × time that a request keeps its place."""
+    before_s, _ = _residence_s(case)
+    # What others' decodes add is the growth of the batch itself and has no driver. A smaller batch
+    # does not excuse longer own work either.
+    longer = _why_longer_s(case)
+    whole_s = sum(longer.values())
+    if before_s > 0 and whole_s > 0:
+        of_growth = log((before_s + whole_s) / before_s) / whole_s
+        longer = {name: grown_s * of_growth for name, grown_s in longer.items()}
+    else:
+        longer = {}
+    return _shares(case, case.demand.log_slow_replicas, longer)
+
+
+def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
+    logs = {name: value for name, value in others.items() if value > _NOISE}
+    if log_rate > _NOISE:
+        for name, share in _of_rate(case).items():
+            logs[name] = logs.get(name, 0.0) + share * log_rate
+    return _summing_to_one(logs)
+
+
+def _of_rate(case: Case) -> DriverShares:
+    """Divide the growth of the rate.
+
+    The fleet's growth belongs to one tenant or to all. The skew's growth belongs to the router, or
+    to a server that is away while the others serve its share.
+    """
+    demand = case.demand
+    skew = away = 0.0
+    if demand.log_skew > _SKEW and demand.log_slow_replicas > 0:
+        skew = min(1.0, demand.log_skew / demand.log_slow_replicas)
+        if restarts(case):
+            routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
+            away = skew * (1.0 - min(routed, 1.0))
+    of_fleet = 1.0 - skew
+    of_all = all_tenants_share(case) if flooded(case) else 1.0
+    return {
+        SKEW: skew - away,
+        AWAY: away,
+        FLOOD: of_fleet * (1.0 - of_all),
+        LOAD: of_fleet * of_all,
+    }
+
+
+def _log_pace(pace: float | None) -> float:
+    return log(pace) if pace is not None and pace > 0 else 0.0
+
+
+def _residence_s(case: Case) -> tuple[float, float]:
+    return _engine_s(case.before), _engine_s(case.hot_requests)
+
+
+def _engine_s(requests: Requests) -> float:
+    """Return the mean time that a request is in the batch."""
+    seconds = np.nan_to_num(requests.number("prefill_s")) + np.nan_to_num(
+        requests.number("decode_s")
+    )
+    return float(seconds.mean()) if seconds.size else 0.0
+
+
+def _why_longer_s(case: Case) -> dict[str, float]:
+    """Return the seconds that each driver adds to the time a request keeps its place."""
+    body = case.body
+
+    def grown(*terms: str) -> float:
+        return max(0.0, float(sum(body[TERM_INDEX[term]] for term in terms)))
+
+    prefill = for_prefill(case)
+    others = grown("prefill_others_prefill", "decode_others_prefill")
+    found = {driver: others * share for driver, share in prefill.items()}
+    for driver, terms in {
+        PROMPTS: ("prefill_longer",),
+        MISSES: ("prefill_uncached",),
+        OUTPUTS: ("decode_longer",),
+        PACE: ("prefill_own",),
+        STALL: ("prefill_stall", "decode_stall"),
+        PREEMPTION: ("prefill_preempted", "decode_preempted"),
+    }.items():
+        found[driver] = found.get(driver, 0.0) + grown(*terms)
+    of_drafts = drafts_share(case)
+    found[PACE] += grown("decode_own") * (1.0 - of_drafts)
+    found[DRAFTS] = grown("decode_own") * of_drafts
+    return found
+
+
+def drafts_share(case: Case) -> float:
+    """Return the share of the decode slowdown caused by fewer accepted drafts.
+
+    This is the slowdown beyond that of prefill; 0 if as many drafts are accepted as before.
+    """
+    before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
+    prefill, decode = case.slowdowns
+    if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:
+        return 0.0
+    if decode <= 1.02:
+        return 0.0
+    return max(0.0, 1.0 - log(max(prefill or 1.0, 1.0)) / log(decode))
+
+
+def _summing_to_one(found: Mapping[str, float]) -> DriverShares:
+    whole = sum(found.values())
+    return {name: value / whole for name, value in found.items()} if whole > 0 else {}

@@ -1,0 +1,48 @@
+"""Levers with the present value of a flag and the value to try, if the engine's start reports it.
+
+Pure.
+"""
+
+from typing import Final
+
+from diagnosis.claim import Lever
+from diagnosis.growth.case import Case
+from telemetry.starts import Argument, read
+
+ARGUMENT_OF: Final = {
+    "--max-num-seqs": "scheduler.max_num_seqs",
+    "--max-num-batched-tokens": "scheduler.max_num_batched_tokens",
+    "--max-model-len": "model.max_model_len",
+    "--gpu-memory-utilization": "cache.gpu_memory_utilization",
+    "--enable-prefix-caching": "cache.enable_prefix_caching",
+    "--max-loras": "lora.max_loras",
+    "--max-cpu-loras": "lora.max_cpu_loras",
+    "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
+}
+"""The engine argument that each flag sets."""
+
+
+def in_force(case: Case, flag: str) -> Argument | None:
+    """Return the present value at the slow requests' servers; None if no start reports it."""
+    starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
+    for start in starts:
+        if start.at_unix_ns < case.question.window.to_unix_ns and (
+            not case.slow_replicas or start.replica in case.slow_replicas
+        ):
+            return read(start.arguments).get(ARGUMENT_OF[flag])
+    return None
+
+
+def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
+    """Return a lever on a flag: "512 → 1024" if the value is known, else the flag alone."""
+    value = in_force(case, flag)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return Lever(action, flag)
+    if factor is None:
+        return Lever(f"{action} (now {value})", flag)
+    return Lever(f"{action} ({value} → {max(1, round(value * factor))})", flag)
+
+
+def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
+    """Return the lever only if the flag is known to have this value."""
+    return [Lever(action, flag)] if in_force(case, flag) == value else []

@@ -1,0 +1,47 @@
+"""Changes measured outside the times when a server was away or not yet warm.
+
+Pure. A restart causes misses and skew. Changes that are not due to it appear outside its time.
+"""
+
+from math import log
+
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.evidence.restarts import cold, while_a_server_was_away
+from diagnosis.growth.case import Case
+from diagnosis.growth.demand import grew, log_of_misses
+from diagnosis.inputs.requests import Requests
+
+_FEWEST = 20
+
+
+@cached_per_case
+def prompts_grew_over_window(case: Case) -> bool:
+    """Return whether prompts became longer over the whole window: a minute has too few huge
+    ones."""
+    before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
+    return case.workload.prompts_grew or grew(before, now)
+
+
+@cached_per_case
+def log_skew_outside_restarts(case: Case) -> float:
+    """Log growth of the slow replicas' share of the traffic while no server is away.
+
+    While one is away, the others get its share.
+    """
+    apart = case.now.rows(~while_a_server_was_away(case))
+    if len(apart) < _FEWEST:
+        return 0.0
+    before, now = (_share_of_slow_replicas(case, each) for each in (case.before, apart))
+    return log(now / before) if before > 0 and now > 0 else 0.0
+
+
+def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
+    theirs = requests.label("replica").is_any(case.slow_replicas)
+    return float(theirs.mean()) if theirs.size else 0.0
+
+
+@cached_per_case
+def log_misses_outside_restarts(case: Case) -> float:
+    """Log growth of prefill due to misses, over the requests that did not meet an empty cache."""
+    apart = case.now.rows(~cold(case))
+    return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

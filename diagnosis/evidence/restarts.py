@@ -1,0 +1,198 @@
+"""Engine starts that affect the slow requests.
+
+Pure.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diagnosis.growth.case import Case
+from diagnosis.growth.terms import TERMS, excess_s
+from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.latency.parts import selected_latency_s
+from diagnosis.latency.tail import BODY_GROWTH_RATIOS
+from telemetry.starts import EngineStart
+
+_LEAD_S = 120.0
+"""A start up to this long before the window may still affect it."""
+_WARM_S = 120.0
+_ENOUGH = 20
+_FEWEST = 8
+_MORE = 1.5
+_ERRORS = 2.0
+"""Standard errors beyond `_MORE` times the baseline's slow requests."""
+_LEAST_WARM_S = 15.0
+_AWAY_S = 30.0
+"""How long the other replicas serve a starting server's share, if this is not reported."""
+_PAUSE_S = 5.0
+
+
+def restarts(case: Case) -> list[EngineStart]:
+    """Return the starts in or just before the window, of replicas that served in the baseline."""
+    window, baseline = case.question.window, case.question.baseline
+    earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
+    replica = case.before.label("replica")
+    there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    return sorted(
+        (
+            start
+            for start in case.servers.starts
+            if earliest <= start.at_unix_ns < window.to_unix_ns
+            and (start.replica in there or start.replica in case.slow_replicas)
+        ),
+        key=lambda start: start.at_unix_ns,
+    )
+
+
+def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
+    """(n,) seconds from the nearest start of a request's engine to the request; negative before it.
+
+    If its own engine did not start, the nearest start of another replica counts.
+    """
+    at = requests.received_unix_ns
+    nearest = np.full(at.size, np.inf)
+    for start in started:
+        own = requests.of_engine(start.replica, start.engine)
+        apart = (at - start.at_unix_ns) / 1e9
+        # While one server is away, the others serve its requests.
+        felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
+        nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
+    return nearest
+
+
+def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
+    """Return how long after a start its queue is back to normal; at most two minutes."""
+    engines, window = case.servers.engines, case.question.window
+    usual, _ = case.p99("waiting")
+    longest = 0.0
+    for start in started:
+        if start.replica not in engines.replica.values:
+            return _WARM_S
+        mine = engines.replica.codes == engines.replica.values.index(start.replica)
+        number = engines.number("engine")
+        mine &= np.isnan(number) | (number == start.engine)
+        after = mine & (engines.at_unix_ns >= start.at_unix_ns)
+        after &= engines.at_unix_ns < window.to_unix_ns
+        seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
+        queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
+        # The end of the first period of queueing; pauses of up to `_PAUSE_S` are allowed in it.
+        end = _LEAST_WARM_S
+        for second in seconds[queued]:
+            if second > end + _PAUSE_S:
+                break
+            end = max(end, float(second))
+        longest = max(longest, end + _PAUSE_S)
+    return min(longest, _WARM_S)
+
+
+def around_starts(
+    case: Case, started: Sequence[EngineStart], requests: Requests | None = None
+) -> BoolArray:
+    """(n,) whether each slow request (or other request) arrived while a server was away or not
+    warm."""
+    since_s = since_start_s(case.slow if requests is None else requests, started)
+    return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
+
+
+def cold(case: Case) -> BoolArray:
+    """(n,) whether each of the window's requests met a server within two minutes of its start."""
+    at = case.now.received_unix_ns
+    found = np.zeros(at.size, dtype=np.bool_)
+    for start in restarts(case):
+        since_s = (at - start.at_unix_ns) / 1e9
+        found |= (
+            case.now.of_engine(start.replica, start.engine)
+            & (since_s < _WARM_S)
+            & (since_s > -_LEAD_S)
+        )
+    return found
+
+
+def while_a_server_was_away(case: Case) -> BoolArray:
+    """(n,) whether each of the window's requests arrived while a server was away or had just
+    returned."""
+    at = case.now.received_unix_ns
+    found = np.zeros(at.size, dtype=np.bool_)
+    for start in restarts(case):
+        since_s = (at - start.at_unix_ns) / 1e9
+        found |= (since_s > -_AWAY_S) & (since_s < _LEAST_WARM_S)
+    return found
+
+
+def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
+    """Return, by term, the share of the growth around starts that also appears at other times.
+
+    It is measured over the slowest requests of those times, and is not due to the starts. Empty if
+    there are too few such requests.
+    """
+    away = case.now.rows(~around_starts(case, started, case.now))
+    taken_s = selected_latency_s(away, case.question)
+    known = np.flatnonzero(np.isfinite(taken_s))
+    asked = int(case.now.matching(case.question.where).sum())
+    number = round(known.size * len(case.slow) / max(asked, 1))
+    if number < _FEWEST:
+        return {}
+    slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
+    elsewhere = excess_s(
+        away.rows(slowest), case.usual, case.question.metric, case.work, case.workload
+    ).mean(axis=0)
+    here = case.terms[around_starts(case, started)].mean(axis=0)
+    return {
+        term: min(max(float(elsewhere[place] / here[place]), 0.0), 1.0)
+        for place, term in enumerate(TERMS)
+        if here[place] > 0 and not term.endswith("_stall")  # first batch shapes may come late
+    }
+
+
+def new_configs(case: Case) -> tuple[str, ...]:
+    """Return the configurations of slow requests that the baseline did not have."""
+    slow, before = case.slow.label("config"), case.before.label("config")
+    known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
+    found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
+    return tuple(name for name in found if name not in known)
+
+
+def deploys(case: Case) -> list[EngineStart]:
+    """Return the starts that introduced a new configuration: the first with it on each engine.
+
+    A later start with the same arguments has another reason.
+    """
+    configs, seen = new_configs(case), set[tuple[str, int, str]]()
+    found = []
+    for start in restarts(case):
+        which = (start.replica, start.engine, start.config)
+        if start.config in configs and which not in seen:
+            found.append(start)
+        seen.add(which)
+    return found
+
+
+def new_config_stays_slow(case: Case) -> bool:
+    """Return whether requests with a new configuration stay slower than before after its warm-up.
+
+    The slowest requests mostly belong to the warm-up, and do not show what comes after it.
+    """
+    configs = new_configs(case)
+    if not configs:
+        return False
+    started = [start for start in restarts(case) if start.config in configs]
+    first = min((start.at_unix_ns for start in started), default=case.question.window.from_unix_ns)
+    warm_s = warm_after_s(case, started)
+    label = case.now.label("config")
+    new = np.zeros(len(case.now), dtype=np.bool_)
+    for config in configs:
+        new |= label.is_value(config)
+    late = new & ((case.now.received_unix_ns - first) / 1e9 > warm_s)
+    taken_s = selected_latency_s(case.now, case.question)[late]
+    taken_s = taken_s[np.isfinite(taken_s)]
+    if taken_s.size < _ENOUGH:
+        return False
+    before_s = selected_latency_s(case.before, case.question)
+    before_s = before_s[np.isfinite(before_s)]
+    levels = {len(case.usual) / max(before_s.size, 1): _MORE, **BODY_GROWTH_RATIOS}
+    return any(
+        float((taken_s > np.quantile(before_s, 1.0 - level)).mean())
+        > more * level + _ERRORS * np.sqrt(level / taken_s.size)
+        for level, more in levels.items()
+    )

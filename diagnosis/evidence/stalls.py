@@ -1,0 +1,74 @@
+"""Engine steps that took longer than their work explains.
+
+Pure.
+"""
+
+import numpy as np
+
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
+
+_NAME = "stall_s_total"
+_NOTICEABLE = 0.02
+"""Share of a sample's time below which a surplus is noise of the fit."""
+
+
+def stalled_while_queued_s(case: Case) -> FloatArray:
+    """(n,) seconds that the engine stood still while each slow request waited for it.
+
+    If the engine is unknown, the mean over the replica's engines.
+    """
+    engines = case.servers.engines
+    rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
+    waited_s = np.nan_to_num(case.slow.number("frontend_s"))
+    waited_s = waited_s + np.nan_to_num(case.slow.number("queue_s"))
+    stalled = np.zeros(len(case.slow))
+    served_by = case.slow.number("engine")
+    numbers = engines.number("engine")
+    noticeable = rise > _NOTICEABLE * np.maximum(span, 0.1)
+    for name in engines.replica.values:
+        there = engines.replica.is_value(name)
+        of_replica = np.unique(numbers[there & np.isfinite(numbers)])
+        for number in of_replica.tolist() or [None]:
+            mine = np.flatnonzero(case.slow.of_engine(name, number))
+            its = there & (np.isnan(numbers) | (numbers == number))
+            rows = np.flatnonzero(its & noticeable)
+            if not rows.size or not mine.size:
+                continue
+            at_s = engines.at_unix_ns[rows] / 1e9
+            order = np.argsort(at_s)
+            at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
+            begun = case.slow.received_unix_ns[mine] / 1e9
+            # A stall is reported with the sample after it.
+            until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
+            since = np.searchsorted(at_s, begun, side="left")
+            share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)
+            stalled[mine] += share * np.minimum(total[until] - total[since], waited_s[mine])
+    return stalled
+
+
+def steadiness(case: Case) -> float | None:
+    """Return the surplus of the median hot sample over the mean: near 1 if every second shows it,
+    near 0 if few seconds have all of it; None if there is no noticeable surplus."""
+    rise, busy = _hot(case)
+    at_work = busy > 0.05
+    if at_work.sum() < 5:
+        return None
+    ratios = rise[at_work] / busy[at_work]
+    mean = float(ratios.mean())
+    return float(np.median(ratios)) / mean if mean > _NOTICEABLE else None
+
+
+def surplus_ratio(case: Case) -> float | None:
+    """Return the surplus over the time that the work explains, in the hot samples."""
+    rise, busy = _hot(case)
+    explained = float(busy.sum() - rise.sum())
+    return float(rise.sum()) / explained if explained > 0 else None
+
+
+def _hot(case: Case) -> tuple[FloatArray, FloatArray]:
+    engines = case.servers.engines
+    rows = case.rows_now(engines)
+    rise, busy = engines.rises(_NAME)[rows], engines.rises("busy_s_total")[rows]
+    known = np.isfinite(rise) & np.isfinite(busy)
+    return rise[known], busy[known]

@@ -1,0 +1,180 @@
+"""Attribute the growth of the traffic: to all tenants, one tenant's flood, or a few long prompts.
+
+Pure.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from diagnosis.claim import Evidence, Lever
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.question import Metric
+
+_NOISE: Final = 0.08
+"""A growth, or its logarithm, that an ordinary hour shows by chance."""
+
+_FLOOD_SHARE: Final = 0.35
+"""Minimum share of the rate's growth."""
+_MOST: Final = 0.6
+"""Minimum share of the tenants' growth if the others' growth is only fluctuation."""
+_FLOOD_RISE: Final = 1.5
+_FLOOD_SHARE_RISE: Final = 1.15
+_OTHER_KIND: Final = 2.0
+"""Multiple of the tenant's usual request size beyond which it is a different kind of traffic, not a
+flood of the usual."""
+_OTHERS_GREW: Final = 1.3
+"""Growth of the other tenants' rate up to which it counts as fluctuation between minutes."""
+_WAITS: Final = 0.1
+"""Minimum share of the growth that is waiting."""
+_WAITED_FOR: Final = (
+    *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
+)
+
+_FEWEST: Final = 10
+"""Minimum number of requests for a mean or median."""
+_CHANCE_SHARE: Final = 0.25
+"""Share of the prompts' growth by which mean and median may differ by chance."""
+
+
+@cached_per_case
+def flooded(case: Case) -> bool:
+    """Return whether one tenant floods the servers.
+
+    It sends more of its usual requests, its traffic grew more than the others', and other requests
+    wait behind it.
+    """
+    tenant = case.demand.tenant
+    return (
+        tenant is not None
+        and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
+        and tenant.now_per_s >= _FLOOD_RISE * tenant.before_per_s
+        and tenant.size_ratio < _OTHER_KIND
+        and case.demand.log_fleet > _NOISE
+        and _others_wait(case)
+        and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
+        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
+    )
+
+
+def _others_wait(case: Case) -> bool:
+    """Return whether others wait. A tenant's growth without waiting only fills the batch."""
+    if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
+        return False  # these have no waiting part
+    waits = case.grown_s(*_WAITED_FOR)
+    if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
+        return waits > 0
+    before, now = case.mean("waiting")
+    return now is not None and now > max(1.0, 2.0 * (before or 0.0))
+
+
+def all_tenants_share(case: Case) -> float:
+    """Return the share of the rate's growth common to all tenants; the rest is one tenant's
+    flood."""
+    demand, tenant = case.demand, case.demand.tenant
+    if tenant is None:
+        return 1.0
+    before = demand.fleet_before_per_s - tenant.before_per_s
+    now = demand.fleet_now_per_s - tenant.now_per_s
+    others_grew = now / before if before > 0 else 1.0
+    if others_grew <= _OTHERS_GREW:
+        return 0.0 if tenant.share_of_growth >= _MOST else 1.0
+    beyond = tenant.now_per_s - tenant.before_per_s * others_grew
+    whole = demand.fleet_now_per_s - demand.fleet_before_per_s
+    return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
+
+
+@cached_per_case
+def few_prompts_share(case: Case) -> float:
+    """Return the share of the prompts' token growth that a few very long prompts cause.
+
+    That is what neither the median prompt nor the prompts of the other tenants grew by.
+    """
+    mean = _growth(case, None, np.mean)
+    if mean is None or mean <= _NOISE:
+        return 0.0
+    shared = (
+        _growth(case, None, np.median),
+        _growth(case, _heaviest_tenant(case), np.mean),
+    )
+    of_all = min((growth for growth in shared if growth is not None), default=mean)
+    few = 1.0 - min(max(of_all / mean, 0.0), 1.0)
+    return min(max((few - _CHANCE_SHARE) / (1.0 - 2.0 * _CHANCE_SHARE), 0.0), 1.0)
+
+
+def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
+    """Growth ratio of prompt tokens, without one tenant; None if there are too few requests."""
+    before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
+    if min(before.size, now.size) < _FEWEST:
+        return None
+    return float(of(now)) / max(float(of(before)), 1.0) - 1.0
+
+
+def _prompts(requests: Requests, without: str | None) -> FloatArray:
+    tokens = requests.number("prompt_tokens")
+    wanted = np.isfinite(tokens)
+    if without is not None:
+        wanted &= ~requests.label("tenant").is_value(without)
+    return tokens[wanted]
+
+
+def _heaviest_tenant(case: Case) -> str | None:
+    """Return the tenant whose prompt tokens per second grew most."""
+    before, now = _rates(case, "prompt_tokens")
+    return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)
+
+
+def driving_tenant(case: Case, tokens: str) -> str | None:
+    """Return the tenant that caused most of the growth of the traffic's tokens; None if no one did.
+
+    Args:
+        case: the question.
+        tokens: "prompt_tokens" or "output_tokens".
+    """
+    before, now = _rates(case, tokens)
+    growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
+    grown = sum(rise for rise in growth.values() if rise > 0)
+    if len(growth) < 2 or grown <= _NOISE * sum(before.values()):
+        return None
+    most = max(growth, key=lambda tenant: growth[tenant])
+    rose = now[most] >= _FLOOD_RISE * before.get(most, 0.0)
+    return most if rose and growth[most] >= _MOST * grown else None
+
+
+def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
+    """Return, for a claim, the driving tenant's label, evidence and first lever.
+
+    All are empty if no single tenant drives the growth.
+    """
+    tenant = driving_tenant(case, tokens)
+    if tenant is None:
+        return {}, [], []
+    before, now = _rates(case, tokens)
+    kind = tokens.removesuffix("_tokens")
+    return (
+        {"tenant": tenant},
+        [Evidence(f"{kind} tokens/s of {tenant}", before.get(tenant, 0.0), now[tenant])],
+        [Lever(f"limit the rate of {tenant} at the gateway")],
+    )
+
+
+def _rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Tokens per second by tenant, before and now."""
+    found = case.cache.get(("rates", tokens))
+    if found is None:
+        found = case.cache["rates", tokens] = (
+            _tokens_per_s(case.before, tokens, case.baseline_observed_s),
+            _tokens_per_s(case.hot_requests, tokens, case.hot_s),
+        )
+    result: tuple[dict[str, float], dict[str, float]] = found
+    return result
+
+
+def _tokens_per_s(requests: Requests, name: str, seconds: float) -> dict[str, float]:
+    tenant, tokens = requests.label("tenant"), np.nan_to_num(requests.number(name))
+    known = tenant.codes >= 0
+    sums = np.bincount(tenant.codes[known], tokens[known], minlength=len(tenant.values))
+    return dict(zip(tenant.values, (sums / max(seconds, 1.0)).tolist(), strict=True))

@@ -1,0 +1,111 @@
+"""Weights of the waiting terms, by the drivers of each kind of wait.
+
+Pure.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from diagnosis.evidence import drivers
+from diagnosis.evidence.cached import cached_per_case
+from diagnosis.evidence.held_requests import adapters_are_loading, fetches_kv, needs_adapter
+from diagnosis.evidence.outside_restarts import (
+    log_misses_outside_restarts,
+    log_skew_outside_restarts,
+    prompts_grew_over_window,
+)
+from diagnosis.evidence.traffic_growth import flooded
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
+from diagnosis.question import Metric
+
+OF_SEATS: Final = ("queue_seats", "queue_unsplit")
+"""Terms of more sequences at a time: waiting for a place."""
+
+OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
+"""Terms of a fuller batch: longer steps. They belong to decode_batch_growth if more work fills the
+batch, and to another cause if the same work stays longer or is routed here."""
+
+OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
+"""Terms of more prefill: waiting for a share of the step, and others' prefill within it."""
+
+OF_STEP: Final = ("handoff", "queue_step")
+"""Terms of longer steps: the engine accepts new requests only between two steps."""
+
+OF_BLOCKS: Final = ("queue_kv",)
+"""Terms of waiting for KV blocks."""
+
+_SURELY_MORE: Final = 0.25
+"""A logarithm beyond doubt; logarithms of rates are already reduced by two standard errors."""
+
+_AS_MUCH: Final = 1.0
+"""More concurrent requests lengthen prefills and decodes by at least this ratio."""
+
+OF_FRONTEND: Final = ("frontend",)
+"""Terms of the API server."""
+
+
+def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
+    """Return the weights of the waiting terms that these drivers cause."""
+    weights: dict[str, float | FloatArray] = {}
+    of_seats = drivers.for_seats(case)
+    of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
+    for terms, shares in (
+        (OF_SEATS, of_seats),
+        (OF_BATCH, of_batch),
+        (OF_PREFILL, drivers.for_prefill(case)),
+        (OF_STEP, drivers.for_step(case)),
+        (OF_FRONTEND, drivers.for_frontend(case)),
+        (OF_BLOCKS, drivers.for_blocks(case)),
+    ):
+        share = sum(shares.get(driver, 0.0) for driver in chosen)
+        if share:
+            weights |= dict.fromkeys(terms, share)
+    to_first_byte = case.question.metric is Metric.TTFT
+    if "frontend" in weights and to_first_byte:
+        weights["delivery"] = weights["frontend"]  # the same process writes the first byte
+    of_adapters = drivers.for_adapters(case)
+    held = sum(of_adapters.get(driver, 0.0) for driver in chosen)
+    if held and adapters_are_loading(case):
+        weights["queue_held"] = held * needs_adapter(case)
+    elif fetches_kv(case).any():
+        of_link = drivers.for_link(case)
+        fetched = sum(of_link.get(driver, 0.0) for driver in chosen)
+        if fetched:
+            weights["queue_held"] = fetched * fetches_kv(case)
+    return weights
+
+
+def shared_with_traffic(case: Case) -> dict[str, float]:
+    """Return, by term, what a restart leaves to concurrent changes of the traffic.
+
+    That is half of what longer prompts, more load, a tenant's flood, a router's skew or cache
+    misses cause, if they are beyond doubt.
+    """
+    sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
+    if prompts_grew_over_window(case):
+        sure.append(drivers.PROMPTS)
+    if flooded(case):
+        sure.append(drivers.FLOOD)
+    if log_skew_outside_restarts(case) > _SURELY_MORE:
+        sure.append(drivers.SKEW)
+    if log_misses_outside_restarts(case) > _SURELY_MORE:
+        sure.append(drivers.MISSES)
+    found = wait_weights(case, *sure) if sure else {}
+    return {term: float(np.mean(share)) / 2.0 for term, share in found.items()}
+
+
+@cached_per_case
+def prefill_share(case: Case) -> float:
+    """Return the share of more traffic's cost to decodes that counts as prefill interference.
+
+    1 if others' prefills lengthen decodes at least twice as much as others' decodes do; 0 if at
+    most equally.
+    """
+    prefills, decodes = (
+        max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")
+    )
+    if not decodes:
+        return 1.0
+    return min(max(prefills / decodes - _AS_MUCH, 0.0), 1.0)

@@ -1,0 +1,329 @@
+"""The case: a question with the requests and samples that the detectors examine.
+
+Pure. `before` always means the baseline. `now` always means the part of the window that contains
+its slow requests (the hot blocks). So an incident of five minutes in an hour is measured over its
+own five minutes.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from diagnosis.growth.backlog import backlogged
+from diagnosis.growth.demand import Demand, demand_of, grew
+from diagnosis.growth.own_work import OwnWork, uncached_tokens
+from diagnosis.growth.terms import TERM_INDEX, TERMS, Workload, excess_s
+from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+from diagnosis.inputs.servers import Samples, Servers
+from diagnosis.latency.tail import Stretch
+from diagnosis.question import Metric, Question, Span
+
+_BODY_ROWS = 20_000
+"""Number of ordinary requests that is enough for a mean."""
+_COVERED = 0.9
+"""Share of the slow requests that the hot blocks contain."""
+_USUAL = 0.99
+_LEAST_WAIT_S = 0.5
+"""A shorter wait has no backlog."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question about requests and servers.
+
+    `now` and `before` are the requests of window and baseline; `slow` and `usual` are their tails.
+    """
+
+    question: Question
+    servers: Servers
+    now: Requests
+    before: Requests
+    slow_rows: IntArray
+    usual_rows: IntArray
+    slow_blocks: IntArray
+    block_count: int
+    work: OwnWork
+    only: str | None = None
+    """Restricts the case to one replica instead of all replicas with slow requests."""
+    cache: dict[object, Any] = field(default_factory=dict)
+    """Results that several detectors use, by the function that computed them."""
+
+    @cached_property
+    def slow(self) -> Requests:
+        """The window's slow requests."""
+        return self.now.rows(self.slow_rows)
+
+    @cached_property
+    def usual(self) -> Requests:
+        """The baseline's slow requests."""
+        return self.before.rows(self.usual_rows)
+
+    @cached_property
+    def terms(self) -> FloatArray:
+        """(n, len(TERMS)) what each slow request has beyond the usual tail, in seconds."""
+        return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
+
+    def grown_s(self, *terms: str) -> float:
+        """Return the mean growth of terms over the slow requests, in seconds; negative if they
+        shrank."""
+        return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
+
+    def at(self, replica: str) -> "Case":
+        """Return the same question, restricted to the servers and traffic of one replica."""
+        found: Case = self.cache.setdefault(("at", replica), replace(self, only=replica, cache={}))
+        return found
+
+    # --- where and when the slow requests are ------------------------------------------------
+
+    @cached_property
+    def hot_blocks(self) -> BoolArray:
+        """(block_count,) the fewest blocks that contain nearly all slow requests, and the blocks in
+        which their backlog grew."""
+        counts = np.bincount(self.slow_blocks, minlength=self.block_count)
+        order = np.argsort(-counts, kind="stable")
+        held = np.cumsum(counts[order])
+        wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
+        hot = np.zeros(self.block_count, dtype=np.bool_)
+        hot[order[:wanted]] = True
+        return backlogged(hot, *self._waiting())
+
+    def _waiting(self) -> tuple[FloatArray, FloatArray]:
+        """When requests at the slow replicas began and stopped waiting, in blocks since the window
+        began.
+
+        Only requests that waited longer than usual.
+        """
+        usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
+        waited_s = _waited_s(self.now)
+        waited = waited_s > max(usual_s, _LEAST_WAIT_S)
+        if self.slow_replicas:
+            waited &= self.now.label("replica").is_any(self.slow_replicas)
+        late = np.flatnonzero(waited)
+        window = self.question.window
+        each_s = window.seconds / self.block_count
+        from_s = (self.now.received_unix_ns[late] - window.from_unix_ns) / 1e9
+        return from_s / each_s, (from_s + waited_s[late]) / each_s
+
+    def _hot(self, at_unix_ns: IntArray) -> BoolArray:
+        window = self.question.window
+        place = (at_unix_ns - window.from_unix_ns) / (window.to_unix_ns - window.from_unix_ns)
+        inside = (place >= 0) & (place < 1)
+        block = np.clip((place * self.block_count).astype(np.int64), 0, self.block_count - 1)
+        return np.asarray(inside & self.hot_blocks[block])
+
+    @property
+    def hot_s(self) -> float:
+        """Length of the hot blocks in seconds."""
+        return self.question.window.seconds * float(self.hot_blocks.mean())
+
+    @cached_property
+    def slow_replicas(self) -> tuple[str, ...]:
+        """The replicas that served nearly all slow requests, most affected first."""
+        if self.only is not None:
+            return (self.only,)
+        replica = self.slow.label("replica")
+        counts = np.bincount(replica.codes[replica.codes >= 0], minlength=len(replica.values))
+        order = np.argsort(-counts, kind="stable")
+        held = np.cumsum(counts[order])
+        if not held.size or not held[-1]:
+            return ()
+        wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
+        return tuple(replica.values[place] for place in order[:wanted])
+
+    @cached_property
+    def hot_requests(self) -> Requests:
+        """All requests of the hot blocks."""
+        return self.now.rows(self._hot(self.now.received_unix_ns))
+
+    # --- what the servers report -------------------------------------------------------------
+
+    def rows_now(self, samples: Samples) -> BoolArray:
+        """Select the samples of the slow replicas in the hot blocks."""
+        return self._hot(samples.at_unix_ns) & self._of_victims(samples)
+
+    def rows_before(self, samples: Samples) -> BoolArray:
+        """Select the samples of the same replicas in the baseline."""
+        return _within(samples, self.question.baseline) & self._of_victims(samples)
+
+    def _of_victims(self, samples: Samples) -> BoolArray:
+        if not self.slow_replicas:
+            return np.ones(len(samples), dtype=np.bool_)
+        return samples.replica.is_any(self.slow_replicas)
+
+    def mean(self, name: str) -> tuple[float | None, float | None]:
+        """Return an engine gauge's mean before and now."""
+        engines = self.servers.engines
+        return engines.mean(name, self._engines_before), engines.mean(name, self._engines_now)
+
+    def rate(self, name: str) -> tuple[float | None, float | None]:
+        """Return an engine counter's increase per second and reporting process, before and now."""
+        engines = self.servers.engines
+        return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
+
+    def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
+        """Return one engine counter's increase over another's, before and now."""
+        engines = self.servers.engines
+        return (
+            engines.ratio(part, whole, self._engines_before),
+            engines.ratio(part, whole, self._engines_now),
+        )
+
+    def p99(self, name: str) -> tuple[float | None, float | None]:
+        """Return an engine gauge's 99th percentile before and now."""
+        engines = self.servers.engines
+        return (
+            engines.quantile(name, 0.99, self._engines_before),
+            engines.quantile(name, 0.99, self._engines_now),
+        )
+
+    @cached_property
+    def _engines_now(self) -> BoolArray:
+        return self.rows_now(self.servers.engines)
+
+    @cached_property
+    def _engines_before(self) -> BoolArray:
+        return self.rows_before(self.servers.engines)
+
+    # --- what the requests report ------------------------------------------------------------
+
+    def slow_means(self, name: str) -> tuple[float | None, float | None]:
+        """Return a column's mean over the slow requests of the baseline and of the window."""
+        return _mean(self.usual.number(name)), _mean(self.slow.number(name))
+
+    def quantiles(self, name: str, q: float) -> tuple[float | None, float | None]:
+        """Return a column's quantile over all requests of the baseline and of the hot blocks."""
+        return _quantile(self.before.number(name), q), _quantile(self.hot_requests.number(name), q)
+
+    # --- traffic -----------------------------------------------------------------------------
+
+    @cached_property
+    def demand(self) -> Demand:
+        """How the traffic changed."""
+        return demand_of(
+            self.before,
+            self.baseline_observed_s,
+            self.hot_requests,
+            self.hot_s,
+            self.slow_replicas,
+            self.work,
+        )
+
+    @property
+    def baseline_observed_s(self) -> float:
+        """Seconds of the baseline since its first request. Before it, data may be missing, which
+        does not mean that there was little traffic."""
+        whole = self.question.baseline
+        received = self.before.received_unix_ns
+        first = int(received.min()) if received.size else whole.from_unix_ns
+        return max((whole.to_unix_ns - first) / 1e9, 1.0)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """Whether prompts and answers became longer."""
+        before, now = self.before, self.hot_requests
+        return Workload(
+            *(
+                grew(before.number(tokens), now.number(tokens))
+                for tokens in ("prompt_tokens", "output_tokens")
+            )
+        )
+
+    @cached_property
+    def body(self) -> FloatArray:
+        """(len(TERMS),) what the mean ordinary request of the hot blocks has beyond the
+        baseline's."""
+        now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
+        if not len(now) or not len(before):
+            return np.zeros(len(TERMS))
+        found = excess_s(now, before, Metric.E2E, self.work, self.workload).mean(axis=0)
+        return np.asarray(found)
+
+    def _of(self, requests: Requests) -> Requests:
+        replica = requests.label("replica")
+        wanted = [place for place, name in enumerate(replica.values) if name in self.slow_replicas]
+        known = np.isfinite(requests.number("e2e_s"))
+        return requests.rows(known & np.isin(replica.codes, wanted) if wanted else known)
+
+    @cached_property
+    def slowdowns(self) -> tuple[float | None, float | None]:
+        """How many times longer the machine takes for the same own work, in prefill and in decode.
+
+        Over the ordinary requests of the hot blocks.
+        """
+        now = self._of(self.hot_requests)
+        now = _some(now.rows(self.work.seen(now)))
+        prompt, output = now.number("prompt_tokens"), now.number("output_tokens")
+        prefill = self.work.prefill_s(prompt, uncached_tokens(now))
+        decode = self.work.decode_s(prompt, output)
+        return (
+            _over(now.number("prefill_own_s"), prefill),
+            _over(now.number("decode_own_s"), decode),
+        )
+
+    @property
+    def machine_slowdown(self) -> float | None:
+        """The slowdown common to prefill and decode, or that of the one that is known.
+
+        If only one of them is slower, the machine is not the cause.
+        """
+        return min((pace for pace in self.slowdowns if pace is not None), default=None)
+
+
+def _mean(values: FloatArray) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else None
+
+
+def _waited_s(requests: Requests) -> FloatArray:
+    return np.asarray(
+        np.nan_to_num(requests.number("frontend_s")) + np.nan_to_num(requests.number("queue_s"))
+    )
+
+
+def _quantile(values: FloatArray, q: float) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, q)) if known.size else None
+
+
+def _over(actual: FloatArray, expected: FloatArray) -> float | None:
+    known = np.isfinite(actual) & np.isfinite(expected) & (expected > 0)
+    if known.sum() < 10:
+        return None
+    return float(np.median(actual[known] / expected[known]))
+
+
+def _within(samples: Samples, span: Span) -> BoolArray:
+    at = samples.at_unix_ns
+    return np.asarray((at >= span.from_unix_ns) & (at < span.to_unix_ns))
+
+
+def _some(requests: Requests) -> Requests:
+    if len(requests) <= _BODY_ROWS:
+        return requests
+    return requests.rows(np.linspace(0, len(requests) - 1, _BODY_ROWS).astype(np.int64))
+
+
+def case_of(
+    question: Question,
+    servers: Servers,
+    now: Requests,
+    before: Requests,
+    tails: tuple[Stretch, Stretch],
+    share: float,
+    work: OwnWork,
+) -> Case:
+    """Build a case from the tails of window and baseline."""
+    slow, usual = tails
+    return Case(
+        question=question,
+        servers=servers,
+        now=now,
+        before=before,
+        slow_rows=slow.rows[: slow.tail(share)],
+        usual_rows=usual.rows[: usual.tail(share)],
+        slow_blocks=slow.blocks[: slow.tail(share)],
+        block_count=slow.block_count,
+        work=work,
+    )

@@ -1,0 +1,246 @@
+"""How the traffic changed: request rate, tenants, replicas, and request sizes.
+
+Pure. Growth is the logarithm of a ratio, so that factors (rate × prompt × uncached share) add up.
+"""
+
+from dataclasses import dataclass
+from math import copysign, log, sqrt
+from typing import Final
+
+import numpy as np
+
+from diagnosis.growth.own_work import OwnWork, uncached_tokens
+from diagnosis.inputs.requests import FloatArray, Requests
+
+_FEWEST: Final = 5
+"""Minimum number of requests for a rate."""
+_ENOUGH: Final = 20
+"""Minimum number of requests for a hit ratio."""
+_MOST: Final = 0.6
+"""Minimum share of the rate's growth for a change to be one tenant's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantGrowth:
+    """The tenant whose own traffic grew most."""
+
+    tenant: str
+    before_per_s: float
+    now_per_s: float
+    share_of_growth: float
+    """Share of all tenants' growth, in (0, 1]."""
+    size_ratio: float
+    """Growth of its median request (prompt or answer tokens) relative to the other tenants'.
+
+    1 means that it sends more requests of the same size.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How the traffic changed. Rates are requests per second; `log_*` are logarithms of now over
+    before."""
+
+    fleet_before_per_s: float
+    fleet_now_per_s: float
+    slow_replicas_before_per_s: float
+    slow_replicas_now_per_s: float
+    prompt_before_tokens: float
+    prompt_now_tokens: float
+    log_prompt: float
+    """Of the prefill time of the mean prompt, at the baseline's hit ratio. Attention makes a long
+    prompt cost more than its tokens suggest."""
+    log_uncached: float
+    """Of the mean prefill time with the present hits over that with the baseline's. Prompts longer
+    than any before do not count as misses."""
+    log_new_traffic_misses: float
+    """What the misses of one tenant's added requests contribute: their prompts were in no cache
+    before."""
+    output_before_tokens: float
+    output_now_tokens: float
+    uncached_expected_ratio: float
+    uncached_now_ratio: float
+    replicas: int
+    tenant: TenantGrowth | None
+
+    log_fleet: float
+    """Of the whole fleet's rate. Reduced by two standard errors of the counts, because slow
+    requests lie where many requests arrived by chance."""
+    log_slow_replicas: float
+    """Of the rate at the slow replicas, reduced in the same way."""
+
+    @property
+    def log_skew(self) -> float:
+        """Of the slow replicas' share of the fleet's rate."""
+        return self.log_slow_replicas - self.log_fleet if self.replicas > 1 else 0.0
+
+    @property
+    def log_output(self) -> float:
+        """Of the mean answer's tokens."""
+        return _log_ratio(self.output_now_tokens, self.output_before_tokens)
+
+
+def grew(before: FloatArray, now: FloatArray) -> bool:
+    """Return whether a mean rose by more than 3 standard errors and by more than 5 %."""
+    before, now = before[np.isfinite(before)], now[np.isfinite(now)]
+    if min(before.size, now.size) < _FEWEST:
+        return False
+    error = np.sqrt(before.var() / before.size + now.var() / now.size)
+    return bool(now.mean() - before.mean() > max(3.0 * error, 0.05 * before.mean()))
+
+
+def _log_ratio(now: float, before: float) -> float:
+    return log(now / before) if now > 0 and before > 0 else 0.0
+
+
+def demand_of(
+    before: Requests,
+    before_s: float,
+    now: Requests,
+    now_s: float,
+    slow_replicas: tuple[str, ...],
+    work: OwnWork,
+) -> Demand:
+    """Compare the traffic of two time ranges."""
+    at_before, at_now = _at(before, slow_replicas), _at(now, slow_replicas)
+    log_fleet = _log_of_rates(len(before), before_s, len(now), now_s)
+    tenant = _tenant(before, before_s, now, now_s)
+    log_uncached = log_of_misses(at_now, work)
+    new_traffic_misses = 0.0
+    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MOST:
+        new_traffic_misses = _misses_of_new_traffic(at_now, tenant.tenant, log_uncached, work)
+    return Demand(
+        fleet_before_per_s=len(before) / before_s,
+        fleet_now_per_s=len(now) / now_s,
+        slow_replicas_before_per_s=len(at_before) / before_s,
+        slow_replicas_now_per_s=len(at_now) / now_s,
+        prompt_before_tokens=_mean(at_before.number("prompt_tokens")),
+        prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
+        log_prompt=_log_of_prefill(at_before, at_now, work),
+        log_uncached=log_uncached - new_traffic_misses,
+        log_new_traffic_misses=new_traffic_misses,
+        log_fleet=log_fleet,
+        log_slow_replicas=_log_of_rates(len(at_before), before_s, len(at_now), now_s),
+        output_before_tokens=_mean(at_before.number("output_tokens")),
+        output_now_tokens=_mean(at_now.number("output_tokens")),
+        uncached_expected_ratio=_expected_ratio(at_now, work),
+        uncached_now_ratio=_uncached_ratio(at_now),
+        replicas=_replica_count(before, now),
+        tenant=tenant,
+    )
+
+
+def _log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
+    """Log ratio of two rates, moved towards 0 by two standard errors."""
+    if not (before and now and now_s > 0):
+        return 0.0
+    found = log(now / now_s / (before / before_s))
+    return copysign(max(abs(found) - 2.0 * sqrt(1 / before + 1 / now), 0.0), found)
+
+
+def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
+    was, is_ = _mean(work.expected_prefill_s(before)), _mean(work.expected_prefill_s(now))
+    if not (was and is_):
+        was, is_ = _mean(before.number("prompt_tokens")), _mean(now.number("prompt_tokens"))
+    return _log_ratio(is_, was)
+
+
+def log_of_misses(now: Requests, work: OwnWork) -> float:
+    """Log of the mean own prefill time with the present hits over that with the baseline's hits."""
+    expected = _mean(work.expected_prefill_s(now))
+    actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
+    if not (expected and actual):
+        return _log_ratio(_uncached_ratio(now), _expected_ratio(now, work))
+    return _log_ratio(actual, expected)
+
+
+def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
+    """Return the part of the misses that only one tenant's added requests show.
+
+    A prompt that was never sent before is in no cache. It is more work, not a cache miss.
+    """
+    others = now.rows(~now.label("tenant").is_value(tenant))
+    if len(others) < _ENOUGH:
+        return 0.0
+    return max(log_uncached - max(log_of_misses(others, work), 0.0), 0.0)
+
+
+def _at(requests: Requests, slow_replicas: tuple[str, ...]) -> Requests:
+    replica = requests.label("replica")
+    wanted = [place for place, name in enumerate(replica.values) if name in slow_replicas]
+    return requests.rows(np.isin(replica.codes, wanted)) if wanted else requests
+
+
+def _mean(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else 0.0
+
+
+def _uncached_ratio(requests: Requests) -> float:
+    prompt, uncached = requests.number("prompt_tokens"), uncached_tokens(requests)
+    total = float(np.nansum(prompt))
+    return float(np.nansum(uncached)) / total if total else 0.0
+
+
+def _expected_ratio(requests: Requests, work: OwnWork) -> float:
+    prompt = requests.number("prompt_tokens")
+    total = float(np.nansum(prompt))
+    expected = work.expected_cached_tokens(prompt, requests.number("cached_tokens"))
+    cached = float(np.nansum(expected))
+    return (total - cached) / total if total else 0.0
+
+
+def _replica_count(before: Requests, now: Requests) -> int:
+    names = set()
+    for requests in (before, now):
+        replica = requests.label("replica")
+        names |= {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    return len(names)
+
+
+def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> TenantGrowth | None:
+    rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
+    growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
+    whole = sum(rise for rise in growth.values() if rise > 0)
+    if not whole:
+        return None
+    tenant = max(growth, key=lambda each: growth[each])
+    if rates_now[tenant] * now_s < _FEWEST:
+        return None
+    return TenantGrowth(
+        tenant,
+        rates_before.get(tenant, 0.0),
+        rates_now[tenant],
+        growth[tenant] / whole,
+        max(
+            _size_ratio(tokens, tenant, before, now)
+            for tokens in ("prompt_tokens", "output_tokens")
+        ),
+    )
+
+
+def _size_ratio(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
+    """Uses the median request: a few huge ones may accompany a flood of usual ones."""
+    grew_by = []
+    for own in (True, False):
+        was, is_ = (
+            _median(each.number(tokens)[each.label("tenant").is_value(tenant) == own])
+            for each in (before, now)
+        )
+        grew_by.append(is_ / was if was > 0 and is_ > 0 else 1.0)
+    return grew_by[0] / max(grew_by[1], 1.0)
+
+
+def _median(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else 0.0
+
+
+def _rates(requests: Requests, seconds: float) -> dict[str, float]:
+    tenant = requests.label("tenant")
+    counts = np.bincount(tenant.codes[tenant.codes >= 0], minlength=len(tenant.values))
+    return {
+        name: int(count) / seconds
+        for name, count in zip(tenant.values, counts, strict=True)
+        if count
+    }

@@ -1,0 +1,173 @@
+"""Model how long a request's own work takes, fitted to the baseline's requests.
+
+Pure. Own prefill is g + α·u + κ·q, with u the prompt tokens computed and q = u·(prompt − u/2) their
+attention. Own decode is (γ + β·c)·n, with n tokens after the first and c the mean context that they
+read. The fit predicts what a present request would have taken in the baseline. Time beyond that is
+a slower machine; the costs of a longer prompt or a lower hit ratio are separated.
+
+Non-negative least squares by its normal equations, over two or three columns.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+
+_FIT_ROWS: Final = 20_000
+"""Enough rows for three coefficients; more only take longer."""
+_FEWEST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWork:
+    """The fitted coefficients in seconds; None if the baseline has too little data."""
+
+    prefill: FloatArray | None
+    decode: FloatArray | None
+    cached_by_size: FloatArray
+    """Mean cached tokens of a prompt, by the bit length of its token count; NaN if there were
+    few."""
+    prompt_range: tuple[float, float]
+    uncached_range: tuple[float, float]
+    output_range: tuple[float, float]
+
+    def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
+        """(n,) own prefill time on the baseline's machine; NaN if unknown."""
+        if self.prefill is None:
+            return np.full(prompt_tokens.size, np.nan)
+        seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
+        return seconds
+
+    def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
+        """(n,) own decode time on the baseline's machine; NaN if unknown."""
+        if self.decode is None:
+            return np.full(prompt_tokens.size, np.nan)
+        seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
+        return seconds
+
+    def expected_cached_tokens(
+        self, prompt_tokens: FloatArray, cached_tokens: FloatArray
+    ) -> FloatArray:
+        """(n,) cached tokens at the baseline's hit ratio. For prompt sizes that the baseline lacks,
+        the observed number is returned."""
+        usual = self.cached_by_size[_sizes(prompt_tokens)]
+        cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
+        return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
+
+    def expected_prefill_s(self, requests: Requests) -> FloatArray:
+        """(n,) own prefill time on the baseline's machine with the baseline's hits."""
+        prompt = requests.number("prompt_tokens")
+        expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
+        return self.prefill_s(prompt, prompt - expected)
+
+    def seen(self, requests: Requests) -> BoolArray:
+        """(n,) whether the baseline had requests of this size. Outside its range, the coefficients
+        are extrapolated."""
+        uncached, output = uncached_tokens(requests), requests.number("output_tokens")
+        return np.asarray(
+            (uncached >= self.uncached_range[0])
+            & (uncached <= self.uncached_range[1])
+            & (output >= self.output_range[0])
+            & (output <= self.output_range[1])
+        )
+
+
+_SIZES: Final = 32
+_SEEN: Final = 5
+
+
+def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
+    size = np.floor(np.log2(np.maximum(np.nan_to_num(tokens), 1.0)))
+    return np.clip(size, 0, _SIZES - 1).astype(np.intp)
+
+
+def uncached_tokens(requests: Requests) -> FloatArray:
+    """(n,) prompt tokens that had to be computed; all of them if no hit is reported."""
+    cached = np.nan_to_num(requests.number("cached_tokens"))
+    return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
+
+
+def fit_own_work(baseline: Requests) -> OwnWork:
+    """Fit the model to the baseline's requests."""
+    rows = _spread(np.arange(len(baseline)))
+    some = baseline.rows(rows)
+    prompt, uncached = some.number("prompt_tokens"), uncached_tokens(some)
+    output = some.number("output_tokens")
+    return OwnWork(
+        prefill=_fit(_prefill_columns(prompt, uncached), some.number("prefill_own_s")),
+        decode=_fit(_decode_columns(prompt, output), some.number("decode_own_s")),
+        cached_by_size=_cached_by_size(prompt, some.number("cached_tokens")),
+        prompt_range=_range(prompt),
+        uncached_range=_range(uncached),
+        output_range=_range(output),
+    )
+
+
+def _range(values: FloatArray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return np.inf, -np.inf
+    low, high = np.quantile(known, [0.01, 0.99])
+    return float(low), float(high)
+
+
+def _spread(rows: IntArray) -> IntArray:
+    if rows.size <= _FIT_ROWS:
+        return rows
+    return rows[np.linspace(0, rows.size - 1, _FIT_ROWS).astype(np.int64)]
+
+
+def _prefill_columns(prompt: FloatArray, uncached: FloatArray) -> FloatArray:
+    return np.stack([np.ones_like(prompt), uncached, uncached * (prompt - uncached / 2.0)], axis=1)
+
+
+def _decode_columns(prompt: FloatArray, output: FloatArray) -> FloatArray:
+    gaps = np.maximum(output - 1.0, 0.0)
+    return np.stack([gaps, gaps * (prompt + gaps / 2.0)], axis=1)
+
+
+def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
+    known = np.isfinite(prompt) & np.isfinite(cached)
+    size = _sizes(prompt[known])
+    number = np.bincount(size, minlength=_SIZES)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(
+            number >= _SEEN, np.bincount(size, cached[known], minlength=_SIZES) / number, np.nan
+        )
+
+
+def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
+    """Non-negative least squares, reweighted twice towards the relative error of the median."""
+    known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
+    if known.sum() < _FEWEST:
+        return None
+    x, y = columns[known], seconds[known]
+    weights = 1.0 / np.maximum(y, np.median(y) / 10.0)
+    found = _nonnegative(x * weights[:, None], y * weights)
+    for _ in range(2):
+        off = np.abs(x @ found - y) * weights
+        robust = weights / np.sqrt(np.maximum(off, 0.02))
+        found = _nonnegative(x * robust[:, None], y * robust)
+    return found
+
+
+def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the best non-negative coefficients over all choices of which are zero."""
+    scale = np.sqrt((x**2).sum(axis=0))
+    scale[scale == 0] = 1.0
+    gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y
+    best, best_error = np.zeros(x.shape[1]), 0.0
+    for choice in range(1, 2 ** x.shape[1]):
+        used = [place for place in range(x.shape[1]) if choice >> place & 1]
+        part = np.linalg.lstsq(gram[np.ix_(used, used)], target[used], rcond=None)[0]
+        if (part < 0).any():
+            continue
+        error = float(part @ gram[np.ix_(used, used)] @ part - 2 * part @ target[used])
+        if error < best_error:
+            best, best_error = np.zeros(x.shape[1]), error
+            best[used] = part
+    result: FloatArray = best / scale
+    return result

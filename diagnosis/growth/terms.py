@@ -1,0 +1,119 @@
+"""Divide what each slow request has beyond the baseline's slow requests into terms, by mechanism.
+
+Pure. The terms are the parts of a row, with own prefill split into longer prompt, fewer hits and
+slower machine, and own decode into longer answer and slower tokens. Each request's terms sum to its
+latency minus the mean of the baseline's tail, so their means sum to the gap.
+
+The tail is compared with the tail: against the baseline's median, the usual tail (its long prompts
+and answers) would be explained together with what is new. Source: the decode split is Δ(n·tpot) =
+Δn·tpot₀ + n·Δtpot.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from diagnosis.growth.own_work import OwnWork, uncached_tokens
+from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, split_s
+from diagnosis.question import Metric
+
+SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
+"""Terms in addition to the parts: more prompt tokens, fewer of them cached, more output tokens.
+`prefill_own` and `decode_own` contain the rest: the machine's slowdown."""
+
+TERMS: Final = (*PARTS, *SPLIT_TERMS)
+TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
+
+_DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "unsplit"))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Whether prompts and answers became longer over all requests.
+
+    If they did not, slow requests are longer only because their cause delays long requests most.
+    Their length is then attributed to that cause.
+    """
+
+    prompts_grew: bool
+    outputs_grew: bool
+
+
+def excess_s(
+    now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: Workload
+) -> FloatArray:
+    """(n, len(TERMS)) seconds of each term of each slow request.
+
+    Args:
+        now: the slow requests to explain.
+        baseline: the baseline's slow requests.
+        metric: which latency.
+        work: the model fitted to all of the baseline's requests.
+        workload: how the traffic changed.
+    """
+    terms = np.zeros((len(now), len(TERMS)))
+    usual = split_s(baseline, metric)
+    terms[:, : len(PARTS)] = split_s(now, metric) - usual.mean(axis=0)
+    if metric in (Metric.TTFT, Metric.E2E):
+        _split_prefill(terms, now, baseline, work)
+        if not workload.prompts_grew:
+            _merge_prompt_length(terms)
+    if metric is Metric.E2E and workload.outputs_grew:
+        _split_longer_answers(terms, now, baseline, usual)
+    return terms
+
+
+def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: OwnWork) -> None:
+    if work.prefill is None:
+        return
+
+    def by_prompt_and_by_hits(requests: Requests) -> tuple[FloatArray, FloatArray]:
+        expected = work.expected_prefill_s(requests)
+        actual = work.prefill_s(requests.number("prompt_tokens"), uncached_tokens(requests))
+        split = np.isfinite(requests.number("prefill_own_s")) & np.isfinite(expected)
+        return np.where(split, expected, 0.0), np.where(split, actual - expected, 0.0)
+
+    longer, missed = by_prompt_and_by_hits(now)
+    usual_longer, usual_missed = by_prompt_and_by_hits(baseline)
+    longer, missed = longer - usual_longer.mean(), missed - usual_missed.mean()
+    terms[:, TERM_INDEX["prefill_longer"]] = longer
+    terms[:, TERM_INDEX["prefill_uncached"]] = missed
+    terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
+    # Beyond the range of the baseline, the estimate is an extrapolation. Its error is attributed to
+    # what increased the tokens, not to the machine.
+    guessed = uncached_tokens(now) > work.uncached_range[1]
+    long = now.number("prompt_tokens") > work.prompt_range[1]
+    for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
+        rest = np.where(chosen, terms[:, TERM_INDEX["prefill_own"]], 0.0)
+        terms[:, TERM_INDEX[term]] += rest
+        terms[:, TERM_INDEX["prefill_own"]] -= rest
+
+
+def _merge_prompt_length(terms: FloatArray) -> None:
+    """Add the prompts' length to misses and slowdown, in proportion to their growth."""
+    missed, slower = (
+        max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
+        for term in ("prefill_uncached", "prefill_own")
+    )
+    if not missed + slower > 0:
+        return
+    longer = terms[:, TERM_INDEX["prefill_longer"]].copy()
+    terms[:, TERM_INDEX["prefill_longer"]] = 0.0
+    terms[:, TERM_INDEX["prefill_uncached"]] += longer * missed / (missed + slower)
+    terms[:, TERM_INDEX["prefill_own"]] += longer * slower / (missed + slower)
+
+
+def _split_longer_answers(
+    terms: FloatArray, now: Requests, baseline: Requests, usual: FloatArray
+) -> None:
+    gaps = np.maximum(np.nan_to_num(now.number("output_tokens")) - 1.0, 0.0)
+    usual_gaps = np.maximum(np.nan_to_num(baseline.number("output_tokens")) - 1.0, 0.0)
+    if not usual_gaps.sum() > 0:
+        return
+    for place in _DECODE:
+        each_s = usual[:, place].sum() / usual_gaps.sum()
+        longer = (gaps - usual_gaps.mean()) * each_s
+        terms[:, TERM_INDEX["decode_longer"]] += longer
+        terms[:, place] -= longer

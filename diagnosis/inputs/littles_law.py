@@ -1,0 +1,83 @@
+"""Check the data for contradictions with Little's law.
+
+Pure. Little's law: the mean number of waiting requests is the arrival rate times the waiting time.
+Engines report the number, requests report the time. If the two disagree, rows are missing or clocks
+are wrong, and an explanation of this data is not reliable.
+
+Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.inputs.servers import Samples
+from diagnosis.question import Span
+
+OFF: Final = 0.20
+"""Allowed difference, as a share of the larger value, in addition to the sampling error."""
+ERRORS: Final = 4.0
+"""Allowed difference in standard errors of the samples' mean. Neighbouring samples are correlated,
+so the factor is large."""
+WAITING: Final = 1.0
+"""Mean number of waiting requests below which one sample per second is too coarse to compare."""
+
+
+def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
+    """Return one sentence for each replica whose queue contradicts its requests.
+
+    Args:
+        requests: those of the window, and earlier ones that may still wait in it.
+        engines: engine samples.
+        window: the time range to compare.
+    """
+    found = []
+    waited_s = _waited_within_s(requests, window)
+    inside = (engines.at_unix_ns >= window.from_unix_ns) & (engines.at_unix_ns < window.to_unix_ns)
+    replica = requests.label("replica")
+    for name in replica.values:
+        sampled = _waiting(engines, inside, name)
+        counted = float(waited_s[replica.is_value(name)].sum()) / window.seconds
+        if sampled is None or max(sampled.mean, counted) < WAITING:
+            continue
+        if abs(sampled.mean - counted) > OFF * max(sampled.mean, counted) + ERRORS * sampled.error:
+            found.append(
+                f"{name} reports {sampled.mean:.1f} waiting requests on average, but its requests"
+                f" add up to {counted:.1f}: some are missing or still running, or a clock is wrong."
+            )
+    return found
+
+
+def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
+    """(n,) seconds that each request waited within the window; the samples cover nothing
+    outside."""
+    received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
+    handoff_s = np.nan_to_num(requests.number("handoff_s"))
+    begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
+    ended_s = begun_s + handoff_s + np.nan_to_num(requests.number("queue_s"))
+    within: FloatArray = np.clip(ended_s, 0.0, window.seconds) - np.clip(
+        begun_s, 0.0, window.seconds
+    )
+    return within
+
+
+class _WaitingMean(NamedTuple):
+    mean: float
+    error: float
+
+
+def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
+    """Mean number of requests waiting at a replica, summed over its engines."""
+    if replica not in engines.replica.values:
+        return None
+    rows = inside & (engines.replica.codes == engines.replica.values.index(replica))
+    values, series = engines.number("waiting")[rows], engines.series[rows]
+    known = np.isfinite(values)
+    of_each = [values[known & (series == each)] for each in np.unique(series[known])]
+    if not of_each:
+        return None
+    return _WaitingMean(
+        sum(float(each.mean()) for each in of_each),
+        float(np.sqrt(sum(each.var() / each.size for each in of_each))),
+    )

@@ -1,0 +1,155 @@
+"""Requests of a time range, as columns.
+
+Pure. A million requests are thirty arrays, not a million objects. Here, and only here, an unknown
+number is NaN; it takes part in no sum.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_Column = TypeVar("_Column")
+_Given = TypeVar("_Given")
+
+LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
+"""The labels of a request. A caller may omit any."""
+
+NUMBERS = (
+    *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
+    *("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s"),
+    *(f"prefill_{part}_s" for part in ("own", "others_prefill", "others_decode")),
+    *("prefill_preempted_s", "prefill_stall_s"),
+    *(f"decode_{part}_s" for part in ("own", "others_prefill", "others_decode")),
+    *("decode_preempted_s", "decode_stall_s"),
+    *("ttft_s", "itl_max_s", "e2e_s", "streamed"),
+    *("prompt_tokens", "cached_tokens", "external_cached_tokens", "output_tokens"),
+    *("preemptions", "waiting_at_arrival", "running_at_arrival", "kv_usage_at_arrival"),
+    "others_prefill_tokens_max",
+    "engine",
+)
+"""The measurements of a request, in the unit that the name gives. A caller may omit any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A column of names: `values[codes[i]]` is the i-th. A code of −1 is unknown."""
+
+    codes: NDArray[np.int32]
+    values: tuple[str, ...]
+
+    def is_value(self, value: str) -> BoolArray:
+        """(n,) whether each row has this value."""
+        if value not in self.values:
+            return np.zeros(self.codes.size, dtype=np.bool_)
+        return np.asarray(self.codes == self.values.index(value))
+
+    def is_any(self, values: Collection[str]) -> BoolArray:
+        """(n,) whether each row has one of these values."""
+        places = [place for place, name in enumerate(self.values) if name in values]
+        return np.isin(self.codes, places)
+
+
+class LazyColumns(Mapping[str, _Column]):
+    """Columns that are converted on first use. A request has thirty columns; a question uses about
+    five."""
+
+    def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
+        self._given: Mapping[str, Any] = given
+        self._make = make
+        self._made: dict[str, _Column] = {}
+
+    def __getitem__(self, name: str) -> _Column:
+        if name not in self._made:
+            self._made[name] = self._make(self._given[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in any order; all columns have the same length.
+
+    Raises:
+        ValueError: columns differ in length, or a name is unknown.
+    """
+
+    received_unix_ns: IntArray
+    numbers: Mapping[str, FloatArray] = field(default_factory=dict)
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.numbers, LazyColumns):
+            return  # of one table, or of columns that were looked at before
+        for name in self.numbers:
+            if name not in NUMBERS:
+                raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
+        for name in self.labels:
+            if name not in LABELS:
+                raise ValueError(f"label: {name!r}; allowed: {', '.join(LABELS)}")
+        sizes = {name: values.size for name, values in self.numbers.items()}
+        sizes |= {name: label.codes.size for name, label in self.labels.items()}
+        for name, size in sizes.items():
+            if size != self.received_unix_ns.size:
+                raise ValueError(f"{name} has {size} rows, received_unix_ns {len(self)}")
+
+    def __len__(self) -> int:
+        return int(self.received_unix_ns.size)
+
+    def number(self, name: str) -> FloatArray:
+        """Return a column of numbers; all NaN if the caller has no column of that name."""
+        found = self.numbers.get(name)
+        return np.full(len(self), np.nan) if found is None else found
+
+    def label(self, name: str) -> Labels:
+        """Return a column of names; all unknown if the caller has no column of that name."""
+        found = self.labels.get(name)
+        return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
+
+    def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
+        """(n,) whether each request was served by this engine of a replica, or by any engine if
+        None.
+
+        A request whose engine is unknown counts for every engine of its replica.
+        """
+        there = self.label("replica").is_value(replica)
+        if engine is None:
+            return there
+        number = self.number("engine")
+        return np.asarray(there & (np.isnan(number) | (number == engine)))
+
+    def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
+        """Return the selected requests, in the order given."""
+        return Requests(
+            self.received_unix_ns[chosen],
+            LazyColumns(self.numbers, lambda values: values[chosen]),
+            LazyColumns(self.labels, lambda label: Labels(label.codes[chosen], label.values)),
+        )
+
+    def matching(self, where: Mapping[str, str | None]) -> BoolArray:
+        """(n,) whether each request has these labels. None selects requests whose label is
+        unknown."""
+        found = np.ones(len(self), dtype=np.bool_)
+        for name, value in where.items():
+            label = self.label(name)
+            found &= label.codes < 0 if value is None else label.is_value(value)
+        return found
+
+    def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
+        """Return the requests received in [from, to)."""
+        at = self.received_unix_ns
+        if at.size and (np.diff(at) >= 0).all():  # as the store has them: no copy is needed
+            low, high = np.searchsorted(at, [from_unix_ns, to_unix_ns])
+            return self.rows(slice(int(low), int(high)))
+        return self.rows((at >= from_unix_ns) & (at < to_unix_ns))

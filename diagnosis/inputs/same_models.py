@@ -1,0 +1,46 @@
+"""Select the requests that compete with those in question: all requests to servers of the same
+models.
+
+Pure. Another tenant's requests to the same servers are evidence. Requests to servers of other
+models are not; they would look like a skew of the router.
+"""
+
+import numpy as np
+
+from diagnosis.inputs.requests import BoolArray, Requests
+from diagnosis.question import Question
+
+
+def same_model_requests(
+    now: Requests, before: Requests, question: Question
+) -> tuple[Requests, Requests]:
+    """Return window and baseline without the requests for models of unrelated servers.
+
+    Servers are identified by their replica. Without a filter in the question, all requests are
+    returned.
+    """
+    if not question.where:
+        return now, before
+    asked = [each.matching(question.where) for each in (now, before)]
+    replicas = _values("replica", (now, asked[0]), (before, asked[1]))
+    there = [_bears(each, "replica", replicas) for each in (now, before)]
+    models = _values("model", (now, there[0]), (before, there[1]))
+    kept = [_bears(each, "model", models) for each in (now, before)]
+    return now.rows(kept[0]), before.rows(kept[1])
+
+
+def _values(label: str, *chosen: tuple[Requests, BoolArray]) -> set[str | None]:
+    found: set[str | None] = set()
+    for requests, rows in chosen:
+        column = requests.label(label)
+        codes = np.unique(column.codes[rows])
+        found |= {column.values[code] if code >= 0 else None for code in codes}
+    return found
+
+
+def _bears(requests: Requests, label: str, values: set[str | None]) -> BoolArray:
+    column = requests.label(label)
+    wanted = [place for place, value in enumerate(column.values) if value in values]
+    if None in values:
+        wanted.append(-1)
+    return np.isin(column.codes, wanted)

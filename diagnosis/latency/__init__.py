@@ -1,0 +1,1 @@
+"""What a latency consists of, its slow tail, and when and for whom it grew."""

@@ -1,0 +1,190 @@
+"""Tests whether an objective's attainment fell.
+
+Pure. A request is slow when it breaks the objective's threshold for the latency asked about.
+Attainment fell when the window misses the target and more requests are slow than in the
+baseline, beyond chance. Both parts are needed: a window within its target is no incident, and a
+target that is missed as often as before is no new incident.
+
+The test compares two proportions, with one correction: requests of the same minute share their
+server's state, so slow ones come in bursts. Kish's design effect, measured between neighbouring
+blocks of the baseline, gives the number of independent requests that the counts are worth. It is
+measured between neighbours, so that a drift within the baseline does not count as noise. It is not
+measured in the window, because an incident is itself a burst and would hide itself.
+
+Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one quick
+request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965; von
+Neumann, Annals of Mathematical Statistics 12, 1941 (mean square successive difference).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.latency.parts import selected_latency_s
+from diagnosis.question import Metric, Question
+
+FEWEST: Final = 30
+"""The smallest number of requests in each time range. Below it, one slow request is more than 3
+%."""
+
+CRITICAL_Z: Final = 1.645
+"""Standard errors of a one-sided test: if nothing changed, one test in 20 finds a rise by chance.
+The test is made only if the window misses its target, so the requests of a false alarm are slow
+all the same."""
+
+MIN_BASELINE_ATTAINMENT: Final = 0.5
+"""The smallest share of the baseline's requests that must meet a threshold for it to be used. A
+threshold that most of the usual traffic breaks does not separate usual from slow. It is still used
+if even more requests break it now; otherwise the size of the growth decides."""
+
+_BLOCKS: Final = 12
+"""Minimum number of blocks of at most a minute that the baseline is cut into, as for the tail's
+interval."""
+_BLOCK_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The threshold that an objective sets for the latency in question.
+
+    Args:
+        slo: the objective's name.
+        seconds: a slower request breaks it.
+        budget: the share of requests that may break it.
+        counts: which requests the objective is about.
+    """
+
+    slo: str
+    seconds: float
+    budget: float
+    counts: Callable[[Requests], BoolArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """Requests, and slow requests, by an objective's threshold, in the baseline and the window."""
+
+    slo: str
+    threshold_s: float
+    budget: float
+    baseline_requests: int
+    baseline_slow: int
+    requests: int
+    slow: int
+    standard_errors: float
+    """Increase of the slow share, in standard errors."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether these counts decide if there is an incident."""
+        return self.fell or (
+            self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
+        )
+
+    @property
+    def _enough(self) -> bool:
+        return min(self.baseline_requests, self.requests) >= FEWEST
+
+    @property
+    def attained_ratio(self) -> float:
+        """The share of the window's requests within the threshold."""
+        return 1.0 - self.slow / self.requests if self.requests else 1.0
+
+    @property
+    def baseline_attained_ratio(self) -> float:
+        """The share of the baseline's requests within the threshold."""
+        return 1.0 - self.baseline_slow / self.baseline_requests if self.baseline_requests else 1.0
+
+    @property
+    def missed(self) -> bool:
+        """Whether more of the window's requests are slow than the target allows."""
+        return self.slow > self.budget * self.requests
+
+    @property
+    def fell(self) -> bool:
+        """Whether the window misses the target and the increase is beyond chance."""
+        return self._enough and self.missed and self.standard_errors > CRITICAL_Z
+
+
+def attainment(
+    now: Requests, before: Requests, question: Question, threshold: Threshold
+) -> Attainment:
+    """Count one objective's slow requests in window and baseline.
+
+    Args:
+        now: the window's requests.
+        before: the baseline's.
+        question: which latency, of which requests.
+        threshold: the objective's threshold.
+    """
+    slow_now, counted_now = _slow(now, question, threshold)
+    slow_before, counted_before = _slow(before, question, threshold)
+    at_s = (before.received_unix_ns - question.baseline.from_unix_ns) / 1e9
+    effect = _design_effect(slow_before, counted_before, at_s, question.baseline.seconds)
+    counted = int(counted_before.sum()), int(counted_now.sum())
+    slow = int(slow_before.sum()), int(slow_now.sum())
+    return Attainment(
+        slo=threshold.slo,
+        threshold_s=threshold.seconds,
+        budget=threshold.budget,
+        baseline_requests=counted[0],
+        baseline_slow=slow[0],
+        requests=counted[1],
+        slow=slow[1],
+        standard_errors=_rise(counted, slow, effect),
+    )
+
+
+def _slow(
+    requests: Requests, question: Question, threshold: Threshold
+) -> tuple[BoolArray, BoolArray]:
+    """(n,) which requests broke the threshold, and which are counted."""
+    latency = selected_latency_s(requests, question)
+    meant = threshold.counts(requests) & requests.matching(question.where)
+    slow = latency > threshold.seconds
+    counted = np.isfinite(latency)
+    if question.metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
+        # A client that left before the threshold gives no information. One that left after it
+        # waited longer than the threshold.
+        left = requests.label("outcome").is_value("abort") & ~counted
+        left &= requests.number("e2e_s") > threshold.seconds
+        if question.metric is Metric.TTFT:
+            left &= ~np.isfinite(requests.number("ttft_s"))
+        slow, counted = slow | left, counted | left
+    return slow & meant, counted & meant
+
+
+def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
+    """Return how many dependent requests carry the information of one independent request; at least
+    1."""
+    number, hits = int(counted.sum()), int(slow.sum())
+    if not 0 < hits < number:
+        return 1.0
+    block_s = min(_BLOCK_S, seconds / _BLOCKS)
+    block = np.maximum((at_s / block_s).astype(np.int64), 0)
+    sizes = np.bincount(block[counted]).astype(np.float64)
+    slows = np.bincount(block[slow], minlength=sizes.size)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if sizes.size < 2:
+        return 1.0
+    share = hits / number
+    differences = float((np.diff(slows / sizes) ** 2).sum())
+    expected = share * (1.0 - share) * float((1.0 / sizes[1:] + 1.0 / sizes[:-1]).sum())
+    return max(1.0, differences / expected)
+
+
+def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
+    """Return the increase of the slow share in standard errors; negative if it fell."""
+    if not all(counted):
+        return 0.0
+    shares, variance = [], 0.0
+    for number, hits in zip(counted, slow, strict=True):
+        worth = number / effect
+        share = (hits / effect + 1.0) / (worth + 2.0)
+        shares.append(share)
+        variance += share * (1.0 - share) / (worth + 2.0)
+    return (shares[1] - shares[0]) / sqrt(variance)

@@ -1,0 +1,60 @@
+"""Find when a latency began to grow: the one change that best splits the window's slow requests.
+
+Pure. For each block of time, count the requests and those slower than the start of the baseline's
+tail. The onset is the split into two parts of constant probability with the highest likelihood. It
+is returned only if it beats the hypothesis of no change clearly.
+
+Source: likelihood ratio for a change in a binomial proportion; Schwarz's penalty.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.requests import FloatArray
+from diagnosis.latency.tail import Stretch
+from diagnosis.question import Span
+
+USUAL: Final = 3.0
+"""Before the onset, the share of slow requests is at most this multiple of the baseline's."""
+
+
+def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
+    """Return when slow requests became more frequent than usual; None if they were so all along."""
+    threshold_s = float(usual.latency_s[usual.tail(share) - 1])
+    slow = now.blocks[now.latency_s > threshold_s]
+    bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
+    whole = np.bincount(now.blocks, minlength=now.block_count).astype(np.float64)
+    end = now.block_count
+    while (block := _change(bad[:end], whole[:end])) is not None:
+        if bad[:block].sum() <= USUAL * share * whole[:block].sum():
+            return window.from_unix_ns + int(
+                block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
+            )
+        end = block  # it only grew worse there; the beginning is earlier
+    return None
+
+
+def _change(bad: FloatArray, whole: FloatArray) -> int | None:
+    """Return the first block of the period with more slow requests; None if there is no change."""
+    bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
+    bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before
+    gain = (
+        _likelihood(bad_before, all_before)
+        + _likelihood(bad_after, all_after)
+        - _likelihood(bad.sum(keepdims=True), whole.sum(keepdims=True))
+    )
+    rises = bad_after * np.maximum(all_before, 1) > bad_before * np.maximum(all_after, 1)
+    gain = np.where(rises & (all_before > 0) & (all_after > 0), gain, 0.0)
+    if not gain.size or gain.max() < 1.5 * np.log(max(whole.sum(), 2)):
+        return None
+    return int(gain.argmax()) + 1
+
+
+def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
+    """(n,) log likelihood of `bad` slow requests of `whole`, at their own ratio."""
+    good = whole - bad
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)
+        second = np.where(good > 0, good * np.log(good / whole), 0.0)
+    return np.asarray(first + second, dtype=np.float64)

@@ -1,0 +1,129 @@
+"""Split latencies into parts that sum to them.
+
+Pure. The parts are the row's own accounts. Nothing is estimated, except for the longest gap between
+two tokens.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.question import Metric, Question
+
+QUEUE: Final = ("seats", "kv", "budget", "held", "step")
+STEP_PARTS: Final = ("own", "others_prefill", "others_decode", "preempted", "stall")
+
+PARTS: Final = (
+    "frontend",
+    "handoff",
+    *(f"queue_{part}" for part in (*QUEUE, "unsplit")),
+    *(f"prefill_{part}" for part in (*STEP_PARTS, "unsplit")),
+    *(f"decode_{part}" for part in (*STEP_PARTS, "unsplit")),
+    "delivery",
+    "unsplit",
+)
+"""`handoff` is the wait until the engine accepts a request, which happens between two steps.
+`unsplit` is time that no ledger split: of a phase, or of the whole."""
+
+PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
+
+PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS}
+"""The phase of each part."""
+
+
+def latency_s(requests: Requests, metric: Metric) -> FloatArray:
+    """(n,) the latency in seconds; NaN where unknown or undefined.
+
+    TTFT is defined for streamed answers only: otherwise the first byte is also the last. TPOT and
+    E2E are defined for complete answers only.
+    """
+    number = requests.number
+    if metric is Metric.TTFT:
+        return np.where(number("streamed") == 0.0, np.nan, number("ttft_s"))
+    if metric is Metric.QUEUE:
+        return number("queue_s")
+    if metric is Metric.ITL_MAX:
+        return number("itl_max_s")
+    whole = _answered(requests)
+    if metric is Metric.E2E:
+        return np.where(whole, number("e2e_s"), np.nan)
+    gaps = number("output_tokens") - 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)
+
+
+def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
+    """(n,) the latency of the requests that the question selects; NaN for all others."""
+    latency = latency_s(requests, question.metric)
+    if not question.where:
+        return latency
+    return np.where(requests.matching(question.where), latency, np.nan)
+
+
+def _answered(requests: Requests) -> BoolArray:
+    outcome = requests.label("outcome")
+    if not outcome.values:
+        return np.ones(len(requests), dtype=np.bool_)
+    return outcome.is_value("stop") | outcome.is_value("length")
+
+
+def split_s(requests: Requests, metric: Metric) -> FloatArray:
+    """(n, len(PARTS)) seconds of each part; every row sums to `latency_s`.
+
+    The row has no parts for ITL max. The gap is filled with the interruptions of the decode, rarest
+    first (preemption, stall, others' prefill; each up to its total over the decode). The rest is an
+    ordinary step. So the share of the rare parts is an upper bound.
+    """
+    total = latency_s(requests, metric)
+    parts = np.zeros((len(requests), len(PARTS)))
+    if metric is Metric.ITL_MAX:
+        _fill_gap(requests, total, parts)
+    else:
+        if metric in (Metric.TTFT, Metric.E2E):
+            handoff = np.nan_to_num(requests.number("handoff_s"))
+            parts[:, PART_INDEX["frontend"]] = (
+                np.nan_to_num(requests.number("frontend_s")) - handoff
+            )
+            parts[:, PART_INDEX["handoff"]] = handoff
+        if metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
+            _fill_phase(requests, "queue", QUEUE, parts)
+        if metric in (Metric.TTFT, Metric.E2E):
+            _fill_phase(requests, "prefill", STEP_PARTS, parts)
+        if metric in (Metric.TPOT, Metric.E2E):
+            _fill_phase(requests, "decode", STEP_PARTS, parts)
+        if metric is Metric.TPOT:
+            parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
+    # What the phases do not cover is delivery. If they are unknown, all of it is unsplit.
+    rest = np.nan_to_num(total) - parts.sum(axis=1)
+    known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
+    edge = metric in (Metric.TTFT, Metric.E2E)
+    parts[:, PART_INDEX["delivery"]] += np.where(known & edge, rest, 0.0)
+    parts[:, PART_INDEX["unsplit"]] += np.where(known & edge, 0.0, rest)
+    return parts
+
+
+def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: FloatArray) -> None:
+    whole = np.nan_to_num(requests.number(f"{phase}_s"))
+    split = np.stack([requests.number(f"{phase}_{part}_s") for part in inside], axis=1)
+    known = np.isfinite(split).all(axis=1)
+    for place, part in enumerate(inside):
+        parts[:, PART_INDEX[f"{phase}_{part}"]] = np.where(known, split[:, place], 0.0)
+    # The rounding error between the parts and the phase belongs to the phase as well.
+    parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
+
+
+def _fill_gap(requests: Requests, total: FloatArray, parts: FloatArray) -> None:
+    left = np.nan_to_num(total)
+    for part in ("preempted", "stall", "others_prefill"):
+        taken = np.minimum(left, np.nan_to_num(requests.number(f"decode_{part}_s")))
+        parts[:, PART_INDEX[f"decode_{part}"]] = taken
+        left = left - taken
+    own = np.nan_to_num(requests.number("decode_own_s"))
+    others = np.nan_to_num(requests.number("decode_others_decode_s"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(own + others > 0, own / (own + others), 0.0)
+    parts[:, PART_INDEX["decode_own"]] = left * share
+    parts[:, PART_INDEX["decode_others_decode"]] = np.where(
+        own + others > 0, left * (1.0 - share), 0.0
+    )

@@ -1,0 +1,161 @@
+"""Select the slow tail of the requests, and compute intervals of its mean.
+
+Pure. The tail is the slowest share of the requests of a time range. Its mean (the expected
+shortfall) is additive over parts; percentiles are not. Requests of the same minute share their
+server's state, so the intervals come from resampling minutes, not requests.
+
+Source: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.requests import FloatArray, IntArray
+
+SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
+"""Candidate tail shares. The first one with at least `MIN_TAIL_REQUESTS` requests is used."""
+
+MIN_TAIL_REQUESTS: Final = 15
+"""Minimum number of slow requests for their mean to be meaningful."""
+
+BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
+"""Required ratio of requests beyond the start of the baseline's slower quarter, and slower half. It
+detects a growth of all requests that the tail alone does not show."""
+
+FULLY_SORTED_UP_TO: Final = 20_000
+"""Up to this number of requests, all are sorted. Above it, the slowest `SORTED_SHARE` are."""
+SORTED_SHARE: Final = 0.12
+
+REPLICATES: Final = 400
+GROUPS: Final = 1_000
+BLOCK_S: Final = 60.0
+MIN_BLOCKS: Final = 12
+"""A time range shorter than twelve minutes is cut into twelve blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The known latencies of a time range, slowest first as far as a tail of `SHARES` can reach.
+
+    `rows` are positions in the requests; `blocks` number the minutes.
+    """
+
+    rows: IntArray
+    latency_s: FloatArray
+    blocks: IntArray
+    block_count: int
+
+    def __len__(self) -> int:
+        return int(self.rows.size)
+
+    def tail(self, share: float) -> int:
+        """Return how many of the first requests form the slowest share."""
+        return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
+
+
+def stretch(
+    latency_s: FloatArray, received_unix_ns: IntArray, from_unix_ns: int, seconds: float
+) -> Stretch:
+    """Sort the known latencies of one time range.
+
+    Args:
+        latency_s: (n,) NaN where unknown.
+        received_unix_ns: (n,) when each was received.
+        from_unix_ns: start of the range.
+        seconds: length of the range.
+    """
+    rows = np.flatnonzero(np.isfinite(latency_s))
+    rows = rows[_slowest_first(latency_s[rows])]
+    block_s = min(BLOCK_S, seconds / MIN_BLOCKS)
+    count = max(1, int(np.ceil(seconds / block_s)))
+    blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / block_s).astype(np.int64)
+    return Stretch(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
+
+
+def _slowest_first(latency_s: FloatArray) -> IntArray:
+    """Row numbers in order of descending latency; unordered beyond the sorted share."""
+    sorted_ = int(np.ceil(latency_s.size * SORTED_SHARE))
+    if latency_s.size <= FULLY_SORTED_UP_TO:
+        return np.argsort(-latency_s, kind="stable")
+    slowest = np.argpartition(-latency_s, sorted_)
+    slowest[:sorted_] = slowest[:sorted_][np.argsort(-latency_s[slowest[:sorted_]], kind="stable")]
+    return slowest
+
+
+def share_for(now: Stretch, baseline: Stretch) -> float | None:
+    """Return the tail's share of both ranges; None if there are too few requests."""
+    fewest = min(len(now), len(baseline))
+    return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
+
+
+def needed() -> int:
+    """Return how many requests each range needs for a verdict."""
+    return int(np.ceil(MIN_TAIL_REQUESTS / SHARES[-1]))
+
+
+def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
+    """(replicates, count) how often each block is drawn."""
+    draw = np.random.default_rng([seed, count])
+    return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
+
+
+def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
+    """(replicates,) the tail's mean latency; each replicate has its own threshold."""
+    held, summed_s, _ = _ranked(of, share, drawn)
+    wanted = share * (drawn @ _sizes(of))
+    before = np.cumsum(held, axis=1) - held
+    taken = np.clip(wanted[:, None] - before, 0.0, held)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = np.where(held > 0, summed_s / held, 0.0)
+        return np.asarray((taken * means).sum(axis=1) / taken.sum(axis=1))
+
+
+def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
+    """(replicates,) the latency at which the tail begins in each replicate."""
+    held, _, lowest_s = _ranked(of, share, drawn)
+    wanted = share * (drawn @ _sizes(of))
+    place = (np.cumsum(held, axis=1) < wanted[:, None]).sum(axis=1)
+    return np.asarray(lowest_s[np.minimum(place, lowest_s.size - 1)])
+
+
+def _ranked(
+    of: Stretch, share: float, drawn: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Group the slowest requests by rank.
+
+    Returns the number of requests of each group in each replicate and the sum of their latencies,
+    both (replicates, groups), and each group's lowest latency.
+
+    A small set has groups of one request. In a large set, the error of the tail's mean is below the
+    spread within the group that contains the threshold.
+    """
+    # Requests beyond this rank are never in a resampled tail.
+    reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
+    latency_s, blocks = of.latency_s[:reach], of.blocks[:reach]
+    count = min(reach, GROUPS)
+    group = np.arange(reach) * count // reach
+    cell = group * of.block_count + blocks
+    cells = count * of.block_count
+    shape = (count, of.block_count)
+    number = np.bincount(cell, minlength=cells).reshape(shape).astype(np.float64)
+    seconds = np.bincount(cell, latency_s, minlength=cells).reshape(shape)
+    lowest = latency_s[np.searchsorted(group, np.arange(count), side="right") - 1]
+    return drawn @ number.T, drawn @ seconds.T, lowest
+
+
+def _sizes(of: Stretch) -> IntArray:
+    return np.bincount(of.blocks, minlength=of.block_count)
+
+
+def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
+    """(replicates,) the share of requests slower than a threshold."""
+    over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
+    return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
+
+
+def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
+    """Return the interval that contains all but the given share of the replicates."""
+    low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
+    return float(low), float(high)

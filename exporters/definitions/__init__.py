@@ -1,0 +1,1 @@
+"""Every series of `/metrics` as data: name, help, labels, bounds."""

@@ -1,0 +1,66 @@
+"""The series of what engines cost, and of the part that was wasted.
+
+    engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
+
+for replicas with a price. A replica without a price has none of these series: unknown is not $0.
+Engines send no samples while they load; only the bill of `tailspan cost` includes that time.
+"""
+
+from typing import Final
+
+from exporters.definitions.series_types import ENGINE_LABELS, REQUEST_LABELS, TENANT_LABELS, Series
+
+PRICED_REQUESTS: Final = Series(
+    "tailspan_priced_requests_total",
+    "Ended requests that have a cost, those of tailspan_cost_usd_total, by how it was computed:"
+    " from the engine's ledger, or from weighted tokens if the ledger has no data.",
+    (*REQUEST_LABELS, "priced_by"),
+)
+WASTED: Final = Series(
+    "tailspan_wasted_cost_usd_total",
+    "Cost of what engines computed again for ended requests after preemptions, in US dollars; not"
+    " part of tailspan_cost_usd_total.",
+    REQUEST_LABELS,
+)
+TENANT_PRICED_REQUESTS: Final = Series(
+    "tailspan_tenant_priced_requests_total",
+    "Ended requests that have a cost: those of tailspan_tenant_cost_usd_total.",
+    TENANT_LABELS,
+)
+ENGINE_PRICE: Final = Series(
+    "tailspan_engine_price_usd_per_second",
+    "Price of a second of the engine with all its GPUs, in US dollars. Times 3,600: per hour."
+    " Absent if no price list has its device.",
+    ENGINE_LABELS,
+)
+ENGINE_UP: Final = Series(
+    "tailspan_engine_up_seconds_total",
+    "Time in which the engine sent samples, in seconds, without gaps of more than a minute.",
+    ENGINE_LABELS,
+)
+ENGINE_IDLE: Final = Series(
+    "tailspan_engine_idle_seconds_total",
+    "Part of that time between steps, in seconds. Absent if the engine does not report busy time.",
+    ENGINE_LABELS,
+)
+ENGINE_COST: Final = Series(
+    "tailspan_engine_cost_usd_total",
+    "The bill: cost of the engine while it sent samples, busy or idle, in US dollars.",
+    ENGINE_LABELS,
+)
+ENGINE_IDLE_COST: Final = Series(
+    "tailspan_engine_idle_cost_usd_total",
+    "Part of the bill for time between steps, in US dollars.",
+    ENGINE_LABELS,
+)
+
+COST_SERIES: Final = (
+    PRICED_REQUESTS,
+    WASTED,
+    TENANT_PRICED_REQUESTS,
+    ENGINE_PRICE,
+    ENGINE_UP,
+    ENGINE_IDLE,
+    ENGINE_COST,
+    ENGINE_IDLE_COST,
+)

@@ -1,0 +1,260 @@
+"""The series of engines; each corresponds to a field of `EngineSample`."""
+
+from typing import Final
+
+from exporters.definitions.series_types import ENGINE_LABELS, Series
+
+ENGINE_GAUGES: Final = {
+    "waiting": Series(
+        "tailspan_engine_waiting_requests", "Requests in the engine's queue.", ENGINE_LABELS
+    ),
+    "running": Series(
+        "tailspan_engine_running_requests", "Requests in the engine's batch.", ENGINE_LABELS
+    ),
+    "in_flight": Series(
+        "tailspan_engine_in_flight_requests",
+        "Requests given to the engine that have not ended, over all front ends. A front end that"
+        " serves several engines reports all of its requests with each: take the maximum over"
+        " engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+    "oldest_request_age_s": Series(
+        "tailspan_engine_oldest_request_age_seconds",
+        "Time since the oldest of these requests was received; 0 if there is none.",
+        ENGINE_LABELS,
+    ),
+    "last_step_age_s": Series(
+        "tailspan_engine_last_step_age_seconds",
+        "Time for which a front end with requests in flight has received no engine step. Absent if"
+        " no request is in flight.",
+        ENGINE_LABELS,
+    ),
+    "kv_usage_ratio": Series(
+        "tailspan_engine_kv_cache_usage_ratio",
+        "Share of KV-cache blocks in use, 0 to 1.",
+        ENGINE_LABELS,
+    ),
+    "longest_step_s": Series(
+        "tailspan_engine_longest_step_seconds",
+        "Longest engine step since the previous sample, in seconds.",
+        ENGINE_LABELS,
+    ),
+    "deferred": Series(
+        "tailspan_engine_deferred_requests",
+        "Waiting requests that a temporary constraint holds back.",
+        ENGINE_LABELS,
+    ),
+    "fetching_kv": Series(
+        "tailspan_engine_fetching_kv_requests",
+        "Waiting requests whose KV cache is being fetched from outside the engine.",
+        ENGINE_LABELS,
+    ),
+    "waiting_loras": Series(
+        "tailspan_engine_waiting_loras",
+        "Waiting requests for an adapter.",
+        ENGINE_LABELS,
+    ),
+    "running_loras": Series(
+        "tailspan_engine_running_loras",
+        "Requests in the batch that use an adapter.",
+        ENGINE_LABELS,
+    ),
+    "step_model_error_ratio": Series(
+        "tailspan_engine_step_model_error_ratio",
+        "Typical error of the step model on held-out steps, relative to its prediction.",
+        ENGINE_LABELS,
+    ),
+    "step_model_r_squared": Series(
+        "tailspan_engine_step_model_r_squared",
+        "Share of the variance of held-out steps that the step model predicted.",
+        ENGINE_LABELS,
+    ),
+    "host_cpus": Series(
+        "tailspan_engine_host_cpus",
+        "CPUs of the engine's machine.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `EngineSample`; absent once the engine has stopped sending samples."""
+
+ROOFLINES: Final = {
+    "modelled_bytes_per_s": Series(
+        "tailspan_engine_modelled_bytes_per_second",
+        "Upper bound of the bytes per second that each of its GPUs moves, over the last minute, by"
+        " the model's shape: weights, KV cache, activations.",
+        ENGINE_LABELS,
+    ),
+    "mbu": Series(
+        "tailspan_engine_mbu_ratio",
+        "Share of the peak memory bandwidth that its steps needed while running, over the last"
+        " minute: active weights and KV cache.",
+        ENGINE_LABELS,
+    ),
+    "mfu": Series(
+        "tailspan_engine_mfu_ratio",
+        "Share of the peak FLOP/s that its steps needed while running, over the last minute.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `roofline.windows.Window`; absent if shape, device or steps are unknown."""
+
+ENGINE_TOTALS: Final = {
+    "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
+    "busy_s_total": Series(
+        "tailspan_engine_busy_seconds_total", "Seconds spent in engine steps.", ENGINE_LABELS
+    ),
+    "prefill_tokens_total": Series(
+        "tailspan_engine_prefill_tokens_total", "Prompt tokens computed.", ENGINE_LABELS
+    ),
+    "decode_tokens_total": Series(
+        "tailspan_engine_decode_tokens_total", "Output tokens generated.", ENGINE_LABELS
+    ),
+    "prefix_cache_queries_tokens_total": Series(
+        "tailspan_engine_prefix_cache_queries_tokens_total",
+        "Prompt tokens looked up in the prefix cache.",
+        ENGINE_LABELS,
+    ),
+    "prefix_cache_hits_tokens_total": Series(
+        "tailspan_engine_prefix_cache_hits_tokens_total",
+        "Prompt tokens found in the prefix cache.",
+        ENGINE_LABELS,
+    ),
+    "external_cache_queries_tokens_total": Series(
+        "tailspan_engine_external_cache_queries_tokens_total",
+        "Prompt tokens looked up in an external KV cache.",
+        ENGINE_LABELS,
+    ),
+    "external_cache_hits_tokens_total": Series(
+        "tailspan_engine_external_cache_hits_tokens_total",
+        "Prompt tokens found in an external KV cache.",
+        ENGINE_LABELS,
+    ),
+    "stall_s_total": Series(
+        "tailspan_engine_stall_seconds_total",
+        "Step time that no scheduled work explains, in seconds.",
+        ENGINE_LABELS,
+    ),
+    "scheduled_prefill_tokens_total": Series(
+        "tailspan_engine_scheduled_prefill_tokens_total",
+        "Prompt tokens scheduled, including those computed again after a preemption.",
+        ENGINE_LABELS,
+    ),
+    "local_cached_prompt_tokens_total": Series(
+        "tailspan_engine_local_cached_prompt_tokens_total",
+        "Prompt tokens from the engine's own cache.",
+        ENGINE_LABELS,
+    ),
+    "external_cached_prompt_tokens_total": Series(
+        "tailspan_engine_external_cached_prompt_tokens_total",
+        "Prompt tokens that a KV connector loaded from outside the engine.",
+        ENGINE_LABELS,
+    ),
+    "kv_transfer_bytes_total": Series(
+        "tailspan_engine_kv_transfer_bytes_total",
+        "Bytes of KV cache that a connector transferred, in both directions.",
+        ENGINE_LABELS,
+    ),
+    "kv_transfer_s_total": Series(
+        "tailspan_engine_kv_transfer_seconds_total",
+        "Time of those transfers in seconds; overlapping ones are added.",
+        ENGINE_LABELS,
+    ),
+    "kv_transfer_failures_total": Series(
+        "tailspan_engine_kv_transfer_failures_total",
+        "Transfers of KV cache that failed.",
+        ENGINE_LABELS,
+    ),
+    "drafts_total": Series(
+        "tailspan_engine_drafts_total",
+        "Speculative drafts.",
+        ENGINE_LABELS,
+    ),
+    "draft_tokens_total": Series(
+        "tailspan_engine_draft_tokens_total",
+        "Tokens of speculative drafts.",
+        ENGINE_LABELS,
+    ),
+    "accepted_tokens_total": Series(
+        "tailspan_engine_accepted_draft_tokens_total",
+        "Tokens of speculative drafts that were accepted.",
+        ENGINE_LABELS,
+    ),
+    "modelled_flops_total": Series(
+        "tailspan_engine_modelled_flops_total",
+        "FLOPs of each GPU by vLLM's own model.",
+        ENGINE_LABELS,
+    ),
+    "modelled_read_bytes_total": Series(
+        "tailspan_engine_modelled_read_bytes_total",
+        "Bytes read from each GPU's memory by vLLM's own model.",
+        ENGINE_LABELS,
+    ),
+    "modelled_write_bytes_total": Series(
+        "tailspan_engine_modelled_written_bytes_total",
+        "Bytes written to each GPU's memory by vLLM's own model.",
+        ENGINE_LABELS,
+    ),
+    "process_cpu_s_total": Series(
+        "tailspan_engine_server_cpu_seconds_total",
+        "CPU time of the API servers, in seconds. The same for each engine of a process.",
+        ENGINE_LABELS,
+    ),
+    "core_cpu_s_total": Series(
+        "tailspan_engine_core_cpu_seconds_total",
+        "CPU time of the engine core's process, in seconds.",
+        ENGINE_LABELS,
+    ),
+    "host_cpu_busy_s_total": Series(
+        "tailspan_engine_host_cpu_busy_seconds_total",
+        "Busy time of all CPUs of the machine, in seconds. The same for all engines of a machine.",
+        ENGINE_LABELS,
+    ),
+    "host_cpu_steal_s_total": Series(
+        "tailspan_engine_host_cpu_steal_seconds_total",
+        "Time for which a hypervisor withheld CPUs from the machine, in seconds. The same for all"
+        " engines of a machine.",
+        ENGINE_LABELS,
+    ),
+    "preemptions_total": Series(
+        "tailspan_engine_preemptions_total",
+        "Preemptions.",
+        ENGINE_LABELS,
+    ),
+    "spans_dropped_total": Series(
+        "tailspan_instrumentation_spans_dropped_total",
+        "Requests that the instrumentation did not report. The same for each engine of a process:"
+        " take the maximum over engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+    "hook_failures_total": Series(
+        "tailspan_instrumentation_hook_failures_total",
+        "Failures inside the instrumentation's hooks, all contained. The same for each engine of a"
+        " process: take the maximum over engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+    "accounts_dropped_total": Series(
+        "tailspan_instrumentation_accounts_dropped_total",
+        "Messages of the engine core that no front end read in time. The same for each engine of a"
+        " process: take the maximum over engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `EngineSample`; each engine's own count since it started."""
+
+LAST_SAMPLE: Final = Series(
+    "tailspan_engine_last_sample_timestamp_seconds",
+    "Time of the engine's latest sample by its own clock, in unix seconds.",
+    ENGINE_LABELS,
+)
+
+COMMON_TOTALS: Final = frozenset(
+    {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
+)
+"""Totals that all reporting processes of an engine measure completely, so they are not added."""
+
+ENGINE_INFO: Final = Series(
+    "tailspan_engine_info",
+    "Always 1; the engine's region, and config, the fingerprint of its arguments, which"
+    " `tailspan config` prints. Join it on model, replica and engine.",
+    (*ENGINE_LABELS, "region", "config", "source"),
+)

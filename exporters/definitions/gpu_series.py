@@ -1,0 +1,66 @@
+"""The series of GPUs; each corresponds to a field of `GpuSample`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from exporters.definitions.series_types import Series
+
+GPU_LABELS: Final = ("replica", "gpu", "model_name")
+
+
+def _series(name: str, help_: str) -> Series:
+    return Series(f"tailspan_gpu_{name}", help_, GPU_LABELS)
+
+
+GPU_GAUGES: Final[Mapping[str, Series]] = {
+    "dram_bandwidth_ratio": _series(
+        "dram_bandwidth_ratio",
+        "Memory bandwidth in use, 0 to 1 of the peak; not the share of time with memory access.",
+    ),
+    "dram_bandwidth_bytes_per_s": _series(
+        "dram_bandwidth_bytes_per_second", "Memory bandwidth in use, in bytes per second."
+    ),
+    "sm_active_ratio": _series(
+        "sm_active_ratio", "Share of time that multiprocessors were active, 0 to 1."
+    ),
+    "tensor_active_ratio": _series(
+        "tensor_active_ratio", "Share of time that tensor cores were active, 0 to 1."
+    ),
+    "memory_used_bytes": _series("memory_used_bytes", "Memory in use by all processes, in bytes."),
+    "memory_total_bytes": _series("memory_size_bytes", "Memory installed, in bytes."),
+    "power_w": _series("power_watts", "Power draw, in watts."),
+    "sm_clock_hz": _series("sm_clock_hertz", "Clock of the multiprocessors, in hertz."),
+    "sm_clock_max_hz": _series("sm_clock_max_hertz", "Maximum of that clock, in hertz."),
+    "memory_clock_hz": _series("memory_clock_hertz", "Clock of the memory, in hertz."),
+    "foreign_processes": _series(
+        "foreign_processes", "Processes that use it and do not belong to the replica."
+    ),
+    "pcie_rx_bytes_per_s": _series(
+        "pcie_received_bytes_per_second", "Received over PCIe, in bytes per second."
+    ),
+    "pcie_tx_bytes_per_s": _series(
+        "pcie_sent_bytes_per_second", "Sent over PCIe, in bytes per second."
+    ),
+    "nvlink_rx_bytes_per_s": _series(
+        "nvlink_received_bytes_per_second", "Received over NVLink, in bytes per second."
+    ),
+    "nvlink_tx_bytes_per_s": _series(
+        "nvlink_sent_bytes_per_second", "Sent over NVLink, in bytes per second."
+    ),
+}
+ENERGY: Final = _series(
+    "energy_joules_total", "Energy used since its driver was loaded, in joules."
+)
+THROTTLED: Final = _series(
+    "throttle_reasons", "Number of reasons that limit its clock; 0 if none does."
+)
+THROTTLE_REASON: Final = Series(
+    "tailspan_gpu_throttle_reason",
+    "1 for each reason that currently limits its clock.",
+    (*GPU_LABELS, "reason"),
+)
+LAST_SAMPLE: Final = _series(
+    "last_sample_timestamp_seconds", "Time of the latest sample, in unix seconds."
+)
+
+GPU_SERIES: Final = (*GPU_GAUGES.values(), ENERGY, THROTTLED, THROTTLE_REASON, LAST_SAMPLE)

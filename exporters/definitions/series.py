@@ -1,0 +1,408 @@
+"""Every series of `/metrics`: name, meaning, unit and labels, as data.
+
+Bounds of histograms: six per decade (1, 1.5, 2, 3, 5, 7.5), so that neighbours differ by at most a
+factor of 1.67, and usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+bounds. Each histogram begins near its quantity's minimum: a queue at 0.1 ms (an idle server's;
+vLLM's own first bound is 300 ms), and a duration of at least one step at 1 ms. Quantiles and
+objectives are not computed from these buckets; they are for heatmaps. Quantiles of the last minutes
+are separate summaries. They have other names, because a name has one type. Do not average or sum
+them.
+
+An unknown value makes no observation. An unknown label is empty, which Prometheus treats as no
+label.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from alerts import vocabulary
+from alerts.groups import PLACES
+from alerts.objectives import Goodput
+from exporters.definitions.cost_series import COST_SERIES
+from exporters.definitions.engine_series import (
+    ENGINE_GAUGES,
+    ENGINE_INFO,
+    ENGINE_TOTALS,
+    LAST_SAMPLE,
+    ROOFLINES,
+)
+from exporters.definitions.gpu_series import GPU_SERIES
+from exporters.definitions.series_types import (
+    REQUEST_LABELS,
+    TENANT_LABELS,
+    Histogram,
+    Recent,
+    Series,
+    bounds_s,
+)
+
+HISTOGRAMS: Final = (
+    Histogram(
+        "tailspan_ttft_seconds",
+        "Time from the request's receipt to the first byte of its answer, in seconds.",
+        "ttft_s",
+        False,
+        bounds_s("-3", "300"),
+        exemplars=True,
+    ),
+    Histogram(
+        "tailspan_itl_max_seconds",
+        "Longest gap between two tokens of an answer, in seconds.",
+        "itl_max_s",
+        False,
+        bounds_s("-3", "100"),
+        exemplars=True,
+    ),
+    Histogram(
+        "tailspan_tpot_seconds",
+        "Mean time per output token after the first, in seconds; answers of one token have none.",
+        "tpot_s",
+        False,
+        bounds_s("-3", "10"),
+        exemplars=True,
+    ),
+    Histogram(
+        "tailspan_e2e_seconds",
+        "Time from receipt to delivery of requests answered in full, in seconds.",
+        "e2e_s",
+        True,
+        bounds_s("-3", "1000"),
+        exemplars=True,
+    ),
+    Histogram(
+        "tailspan_queue_seconds",
+        "Time waited in the engine's queue, also by requests that left it unserved, in seconds.",
+        "queue_s",
+        False,
+        bounds_s("-4", "300"),
+    ),
+    Histogram(
+        "tailspan_prefill_seconds",
+        "Time from first scheduling to first token of requests answered in full, in seconds.",
+        "prefill_s",
+        True,
+        bounds_s("-3", "300"),
+    ),
+    Histogram(
+        "tailspan_decode_seconds",
+        "Time from first to last token of requests answered in full, in seconds.",
+        "decode_s",
+        True,
+        bounds_s("-3", "1000"),
+    ),
+)
+
+
+def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
+    """Return the histograms, with the thresholds of these objectives among their bounds."""
+    wanted: dict[str, set[float]] = {}
+    for objective in objectives:
+        for field, threshold in objective.thresholds():
+            wanted.setdefault(field, set()).add(threshold)
+    return tuple(
+        each._replace(bounds_s=tuple(sorted({*each.bounds_s, *wanted.get(each.field, ())})))
+        for each in HISTOGRAMS
+    )
+
+
+RECENT_S: Final = 300
+QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
+"""Quantiles by their label."""
+
+_RECENTLY: Final = (
+    f"of requests that ended in the last {RECENT_S // 60} min, to within 1 %, in seconds."
+    " A quantile is absent below its minimum sample size."
+)
+RECENT: Final = (
+    Recent(
+        "tailspan_recent_ttft_seconds",
+        "tailspan_recent_model_ttft_seconds",
+        "tailspan_recent_tenant_ttft_seconds",
+        f"Quantiles of the time from receipt to first byte, of streamed answers, {_RECENTLY}",
+        "ttft_s",
+        streamed_only=True,
+    ),
+    Recent(
+        "tailspan_recent_tpot_seconds",
+        "tailspan_recent_model_tpot_seconds",
+        "tailspan_recent_tenant_tpot_seconds",
+        f"Quantiles of the mean time per output token after the first, {_RECENTLY}",
+        "tpot_s",
+    ),
+    Recent(
+        "tailspan_recent_itl_max_seconds",
+        "tailspan_recent_model_itl_max_seconds",
+        "tailspan_recent_tenant_itl_max_seconds",
+        f"Quantiles of the longest gap between two tokens of an answer, {_RECENTLY}",
+        "itl_max_s",
+    ),
+    Recent(
+        "tailspan_recent_e2e_seconds",
+        "tailspan_recent_model_e2e_seconds",
+        "tailspan_recent_tenant_e2e_seconds",
+        f"Quantiles of the time from receipt to delivery, of whole answers, {_RECENTLY}",
+        "e2e_s",
+        answered_only=True,
+    ),
+    Recent(
+        "tailspan_recent_queue_seconds",
+        "tailspan_recent_model_queue_seconds",
+        "tailspan_recent_tenant_queue_seconds",
+        f"Quantiles of the time waited in the engine's queue, {_RECENTLY}",
+        "queue_s",
+    ),
+)
+RECENT_BY_REPLICA: Final = {
+    each.field: Series(each.name, each.help, (*REQUEST_LABELS, "quantile")) for each in RECENT
+}
+RECENT_BY_MODEL: Final = {
+    each.field: Series(each.by_model, f"{each.help} Over all replicas.", ("model", "quantile"))
+    for each in RECENT
+}
+"""From the same requests, because a model's quantiles cannot be computed from its replicas'."""
+RECENT_BY_TENANT: Final = {
+    each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
+    for each in RECENT
+}
+
+REQUESTS: Final = Series(
+    "tailspan_requests_total",
+    "Requests ended, by outcome: stop, length, abort, error or rejected.",
+    (*REQUEST_LABELS, "outcome"),
+)
+
+TOKENS: Final = {
+    "prompt_tokens": Series(
+        "tailspan_prompt_tokens_total", "Prompt tokens of ended requests.", REQUEST_LABELS
+    ),
+    "cached_tokens": Series(
+        "tailspan_cached_prompt_tokens_total",
+        "Prompt tokens of ended requests found in a prefix cache.",
+        REQUEST_LABELS,
+    ),
+    "output_tokens": Series(
+        "tailspan_output_tokens_total", "Output tokens of ended requests.", REQUEST_LABELS
+    ),
+}
+"""By field of `RequestTimeline`."""
+
+COSTS: Final = {
+    "cost_usd": Series(
+        "tailspan_cost_usd_total",
+        "Cost of ended requests in USD, as far as a price is known: their share of their engine's"
+        " steps at its price when they arrived. Excludes idle time and repeated computation.",
+        REQUEST_LABELS,
+    ),
+    "billed_s": Series(
+        "tailspan_billed_engine_seconds_total",
+        "Time in engine steps that was the work of ended requests, in seconds.",
+        REQUEST_LABELS,
+    ),
+    "wasted_s": Series(
+        "tailspan_wasted_engine_seconds_total",
+        "Time in engine steps for work that a preemption discarded, in seconds.",
+        REQUEST_LABELS,
+    ),
+}
+"""By field of `RequestTimeline`."""
+
+TENANT_REQUESTS: Final = Series(
+    "tailspan_tenant_requests_total",
+    "Requests ended, by tenant and outcome.",
+    (*TENANT_LABELS, "outcome"),
+)
+TENANT_TOKENS: Final = {
+    "prompt_tokens": Series(
+        "tailspan_tenant_prompt_tokens_total", "Prompt tokens of ended requests.", TENANT_LABELS
+    ),
+    "cached_tokens": Series(
+        "tailspan_tenant_cached_prompt_tokens_total",
+        "Prompt tokens of ended requests found in a prefix cache.",
+        TENANT_LABELS,
+    ),
+    "output_tokens": Series(
+        "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
+    ),
+}
+"""By field of `RequestTimeline`. Tenants are combined with models, not with replicas: hundreds of
+both would make tens of thousands of series."""
+
+TENANT_COSTS: Final = {
+    "cost_usd": Series(
+        "tailspan_tenant_cost_usd_total",
+        "Cost of ended requests in USD, as far as a price is known.",
+        TENANT_LABELS,
+    ),
+    "billed_s": Series(
+        "tailspan_tenant_billed_engine_seconds_total",
+        "Time in engine steps that was the work of ended requests, in seconds.",
+        TENANT_LABELS,
+    ),
+}
+"""By field of `RequestTimeline`."""
+
+PHASE_SECONDS: Final = Series(
+    "tailspan_phase_seconds_total",
+    "Time that ended requests spent in each phase, in seconds; the phases of a request sum to"
+    " its end-to-end time. Divided by tailspan_phased_requests_total: seconds a request.",
+    (*REQUEST_LABELS, "phase"),
+)
+PHASED_REQUESTS: Final = Series(
+    "tailspan_phased_requests_total",
+    "Ended requests with all phases known: those of tailspan_phase_seconds_total.",
+    REQUEST_LABELS,
+)
+PART_SECONDS: Final = Series(
+    "tailspan_phase_part_seconds_total",
+    "Time of queue, prefill and decode by part, in seconds; the parts of a phase sum to it. Only"
+    " requests with known parts.",
+    (*REQUEST_LABELS, "phase", "part"),
+)
+
+SLO_EVENTS: Final = Series(
+    vocabulary.EVENTS,
+    "Requests that the objective applies to, good and bad.",
+    (vocabulary.SLO,),
+)
+SLO_TARGET: Final = Series(
+    "tailspan_slo_target_ratio",
+    "The objective's target: the share of requests that must be good, 0 to 1.",
+    (vocabulary.SLO,),
+)
+SLO_GROUPS: Final = Series(
+    "tailspan_slo_groups",
+    f"Groups with a budget of their own, of an objective with `by`; at most {PLACES}. Requests of"
+    " all others count in the group `other`.",
+    (vocabulary.SLO,),
+)
+SLO_GOOD_EVENTS: Final = Series(
+    vocabulary.GOOD_EVENTS,
+    "Requests that met the objective, by its exact threshold.",
+    (vocabulary.SLO,),
+)
+SLO_EXCLUDED_EVENTS: Final = Series(
+    vocabulary.EXCLUDED_EVENTS,
+    "Requests that the objective applies to and that cannot be counted, by reason: aborted before"
+    " the outcome was certain, client_error, unknown, or late (reported too late).",
+    (vocabulary.SLO, vocabulary.REASON),
+)
+
+NOTIFICATIONS: Final = Series(
+    "tailspan_notification_attempts_total",
+    "Attempts to notify a channel of an incident, by result: delivered (repeats included), failed"
+    " (will be retried) or dead (given up).",
+    ("channel", "result"),
+)
+
+ITEMS: Final = Series(
+    "tailspan_collector_items_total",
+    "Spans and data points received, by result: stored (repeats included), skipped (not for"
+    " Tailspan), refused (invalid) or unstored (to be sent again).",
+    ("signal", "result", "reason"),
+)
+MESSAGES: Final = Series(
+    "tailspan_collector_messages_total",
+    "Export messages answered, by result.",
+    ("transport", "signal", "result"),
+)
+TRUNCATED_TEXTS: Final = Series(
+    "tailspan_collector_truncated_texts_total", "Label values truncated because of their length."
+)
+LISTENER_FAILURES: Final = Series(
+    "tailspan_collector_listener_failures_total",
+    "Batches that were stored but that a listener failed on, so that series here may lack them.",
+)
+WAITING_MESSAGES: Final = Series(
+    "tailspan_collector_waiting_messages", "Messages received and not yet answered."
+)
+WAITING_BYTES: Final = Series(
+    "tailspan_collector_waiting_bytes", "Size of the messages not yet answered, in bytes."
+)
+LAST_COMMIT: Final = Series(
+    "tailspan_collector_last_commit_timestamp_seconds",
+    "Time of the store's last commit, in unix seconds; absent before the first.",
+)
+LABEL_OVERFLOWS: Final = Series(
+    "tailspan_exporter_label_overflows_total",
+    "Rows with a label value beyond the limit: counted as 'other', or left out for engines.",
+    ("label",),
+)
+LABEL_VALUES: Final = Series(
+    "tailspan_exporter_label_values",
+    "Number of values that a label, or a combination of labels, currently has.",
+    ("label",),
+)
+LABEL_VALUES_LIMIT: Final = Series(
+    "tailspan_exporter_label_values_limit",
+    "Maximum number of values; further ones become 'other'.",
+    ("label",),
+)
+METRIC_SERIES: Final = Series(
+    "tailspan_exporter_series",
+    "Series in the last scrape, by metric (each bucket of a histogram is one).",
+    ("metric",),
+)
+SCRAPE_SECONDS: Final = Series(
+    "tailspan_exporter_last_scrape_seconds",
+    "Duration of writing the previous scrape, in seconds.",
+)
+SCRAPE_BYTES: Final = Series(
+    "tailspan_exporter_last_scrape_bytes",
+    "Size of the previous scrape before compression, in bytes.",
+)
+REPEATED_REQUESTS: Final = Series(
+    "tailspan_exporter_repeated_requests_total",
+    "Requests received again, such as after a retry, and not counted again.",
+)
+SIMULATED: Final = Series(
+    "tailspan_simulated_data",
+    "1 once any simulated request, engine or GPU has been received since start, otherwise 0.",
+)
+BUILD: Final = Series(
+    "tailspan_build_info", "Always 1; the running version.", ("version", "python")
+)
+
+ALL: Final[tuple[Series | Histogram, ...]] = (
+    *HISTOGRAMS,
+    *RECENT_BY_REPLICA.values(),
+    *RECENT_BY_MODEL.values(),
+    *RECENT_BY_TENANT.values(),
+    REQUESTS,
+    *TOKENS.values(),
+    *COSTS.values(),
+    TENANT_REQUESTS,
+    *TENANT_TOKENS.values(),
+    *TENANT_COSTS.values(),
+    PHASE_SECONDS,
+    PHASED_REQUESTS,
+    PART_SECONDS,
+    ENGINE_INFO,
+    *ENGINE_GAUGES.values(),
+    *ENGINE_TOTALS.values(),
+    *ROOFLINES.values(),
+    LAST_SAMPLE,
+    *COST_SERIES,
+    *GPU_SERIES,
+    SLO_EVENTS,
+    SLO_TARGET,
+    SLO_GOOD_EVENTS,
+    SLO_EXCLUDED_EVENTS,
+    NOTIFICATIONS,
+    ITEMS,
+    MESSAGES,
+    TRUNCATED_TEXTS,
+    LISTENER_FAILURES,
+    WAITING_MESSAGES,
+    WAITING_BYTES,
+    LAST_COMMIT,
+    LABEL_OVERFLOWS,
+    LABEL_VALUES,
+    LABEL_VALUES_LIMIT,
+    METRIC_SERIES,
+    SCRAPE_SECONDS,
+    SCRAPE_BYTES,
+    REPEATED_REQUESTS,
+    SIMULATED,
+    BUILD,
+)
+"""All series of `/metrics`."""

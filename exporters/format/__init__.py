@@ -1,0 +1,1 @@
+"""Metric families as Prometheus text, OpenMetrics and protobuf."""

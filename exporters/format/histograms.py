@@ -1,0 +1,203 @@
+"""Histograms: counts by cell, written as text and as protobuf."""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from prometheus_client.core import Metric
+from prometheus_client.samples import Exemplar as LibraryExemplar
+from prometheus_client.utils import floatToGoString
+
+from exporters.definitions.series_types import REQUEST_LABELS, Histogram
+from exporters.format import protobuf
+from exporters.format.histogram_cells import Cells, FloatArray, IntArray, cells, matrix
+from exporters.format.label_cache import LabelCache, Labels
+from exporters.format.text import head, labels_text
+
+Exemplar = tuple[str, float, float]
+"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds. The
+Prometheus text format has no exemplars. Not a named tuple, because each request has seven."""
+
+
+@dataclass(slots=True)
+class Distribution:
+    """The counts of one histogram."""
+
+    cells: Cells
+    counts: "array[int]"
+    """By cell."""
+    sum_s: float = 0.0
+    exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    """By classic bucket: its latest request."""
+
+    def add(self, observed: "Observed") -> None:
+        """Add observations; the caller sets the exemplars."""
+        held = np.frombuffer(self.counts, np.int64)
+        held += observed.counts
+        self.sum_s += observed.sum_s
+
+    def copy(self) -> "Distribution":
+        """Return a copy."""
+        return Distribution(self.cells, self.counts[:], self.sum_s, self.exemplars.copy())
+
+
+def distribution(of: Histogram) -> Distribution:
+    """Return a histogram without observations."""
+    made = cells(of.bounds_s)
+    return Distribution(made, made.none())
+
+
+class Observed(NamedTuple):
+    """The observations of several latencies in one histogram."""
+
+    at: int
+    """The histogram's number."""
+    counts: IntArray
+    """(cells,)"""
+    sum_s: float
+    latest: dict[int, int]
+    """By classic bucket: the index of its last latency."""
+
+
+def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Observed]:
+    """Count many latencies at once.
+
+    Args:
+        of: the cells of their histograms.
+        place: (n,) the number of each latency's histogram.
+        values_s: (n,) latencies, without unknown ones.
+    """
+    numbers, which = np.unique(place, return_inverse=True)
+    found, width, buckets = of.of_column(values_s), len(of.buckets), len(of.ends)
+    counts = np.bincount(which * width + found, minlength=numbers.size * width)
+    sums_s = np.bincount(which, values_s, numbers.size).tolist()
+    latest = np.full((numbers.size, buckets), -1)
+    # If several values are assigned to one place, the last remains.
+    latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
+    for row, at in enumerate(numbers.tolist()):
+        [filled] = np.nonzero(latest[row] >= 0)
+        yield Observed(
+            at,
+            counts[row * width : (row + 1) * width],
+            sums_s[row],
+            dict(zip(filled.tolist(), latest[row, filled].tolist(), strict=True)),
+        )
+
+
+class _Bounds(NamedTuple):
+    """Bounds as text and as protobuf."""
+
+    texts: tuple[str, ...]
+    encoded: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """Histograms of one latency, by model and replica."""
+
+    of: Histogram
+    values: Mapping[tuple[str, str], Distribution]
+    created_unix_s: float
+    """Start time of the counts."""
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+        return self.of.name
+
+    @property
+    def series(self) -> int:
+        """Number of text series: buckets, sum and count."""
+        return len(self.values) * (len(self.of.bounds_s) + 3)
+
+    def text(self, openmetrics: bool) -> str:
+        """Return the family's lines."""
+        output, lines = [head(self.name, self.of.help, "histogram", openmetrics)], _lines(self.of)
+        for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
+            buckets: list[int | str] = [*cumulative]
+            if openmetrics:
+                for place, (trace_id, value_s, at_s) in each.exemplars.items():
+                    # To the nanosecond and the millisecond: all digits take three times as long.
+                    buckets[place] = (
+                        f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
+                    )
+            output.append(lines[pair] % (*buckets, cumulative[-1], each.sum_s))
+        return "".join(output)
+
+    def protobuf(self) -> bytes:
+        """Return the family with classic and native buckets of the same counts."""
+        bounds = _bounds(self.of.bounds_s).encoded
+        sparse = protobuf.native(
+            cells(self.of.bounds_s),
+            matrix(each.counts for each in self.values.values()),
+            self.created_unix_s,
+        )
+        metrics = [
+            protobuf.histogram(
+                protobuf.label_pairs(REQUEST_LABELS, pair),
+                protobuf.total(cumulative[-1], each.sum_s),
+                protobuf.classic(
+                    bounds,
+                    cumulative,
+                    ((place, protobuf.exemplar(*one)) for place, one in each.exemplars.items()),
+                ),
+                native,
+            )
+            for (pair, each), cumulative, native in zip(
+                self.values.items(), self._cumulative(), sparse, strict=True
+            )
+        ]
+        return protobuf.family(self.name, self.of.help, protobuf.HISTOGRAM, metrics)
+
+    def metric(self) -> Metric:
+        """Return the family as prometheus_client's metric."""
+        metric = Metric(self.name, self.of.help, "histogram")
+        bounds = _bounds(self.of.bounds_s).texts
+        for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
+            labels = dict(zip(REQUEST_LABELS, pair, strict=True))
+            for bucket, (bound, count) in enumerate(zip(bounds, cumulative, strict=True)):
+                metric.add_sample(
+                    f"{self.name}_bucket",
+                    {**labels, "le": bound},
+                    count,
+                    exemplar=_library_exemplar(each.exemplars.get(bucket)),
+                )
+            metric.add_sample(f"{self.name}_count", labels, cumulative[-1])
+            metric.add_sample(f"{self.name}_sum", labels, each.sum_s)
+        return metric
+
+    def _cumulative(self) -> list[list[int]]:
+        """Return each histogram's classic buckets, cumulative; the last is the total."""
+        counted = matrix(each.counts for each in self.values.values())
+        buckets: list[list[int]] = cells(self.of.bounds_s).cumulative(counted).tolist()
+        return buckets
+
+
+@lru_cache(maxsize=64)
+def _lines(of: Histogram) -> LabelCache[str]:
+    """Return the lines of a histogram, with placeholders for its buckets, count and sum."""
+
+    def make(pair: Labels) -> str:
+        labels = labels_text(REQUEST_LABELS, pair).replace("%", "%%")
+        ends = _bounds(of.bounds_s).texts
+        buckets = [f'{of.name}_bucket{{{labels},le="{bound}"}} %s\n' for bound in ends]
+        rest = f"{of.name}_count{{{labels}}} %s\n{of.name}_sum{{{labels}}} %s\n"
+        return "".join([*buckets, rest])
+
+    return LabelCache(make)
+
+
+@lru_cache(maxsize=64)
+def _bounds(bounds_s: tuple[float, ...]) -> _Bounds:
+    all_s = (*bounds_s, float("inf"))
+    return _Bounds(tuple(map(floatToGoString, all_s)), tuple(map(protobuf.upper_bound, all_s)))
+
+
+def _library_exemplar(exemplar: Exemplar | None) -> LibraryExemplar | None:
+    if exemplar is None:
+        return None
+    trace_id, value_s, at_unix_s = exemplar
+    return LibraryExemplar({"trace_id": trace_id}, value_s, at_unix_s)

@@ -1,0 +1,227 @@
+"""Metric families in Prometheus' protobuf format, the only one with native histograms.
+
+prometheus_client does not write it, and a protobuf library's objects would cost ten times as much:
+a scrape is tens of thousands of messages of two numbers. Each message is a prefix, cached between
+scrapes, and the numbers. Field numbers are those of `MetricFamily`.
+
+Source: prometheus/client_model, io/prometheus/client/metrics.proto.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exporters.format.histogram_cells import SCHEMA, Cells, IntArray
+from exporters.format.label_cache import LabelCache, Labels
+
+BoolArray = NDArray[np.bool_]
+
+COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
+_VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
+"""For each kind: the field of the message with the value, its length, and the field in it."""
+_value: Final = Struct("<3sd").pack
+_double: Final = Struct("<d").pack
+_bound: Final = Struct("<cd").pack
+GAP: Final = 5
+"""Up to this many empty buckets are written as zeros of one byte each; after more, a new span
+begins, which takes six bytes."""
+
+
+def varint(number: int) -> bytes:
+    """Encode a non-negative integer, seven bits a byte, lowest first."""
+    return _SMALL[number] if number < len(_SMALL) else _written(number)
+
+
+def varints(numbers: list[int]) -> list[bytes]:
+    """Encode each number."""
+    if max(numbers, default=0) < len(_SMALL):
+        return [*map(_SMALL.__getitem__, numbers)]
+    return [*map(varint, numbers)]
+
+
+def _written(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+_SMALL: Final = tuple(map(_written, range(0x2000)))
+
+
+def _sized(field: bytes, body: bytes) -> bytes:
+    """Encode a field that is a message or a text."""
+    return field + varint(len(body)) + body
+
+
+def family(name: str, help_: str, kind: int, metrics: Iterable[bytes]) -> bytes:
+    """Encode a family, with its length first."""
+    head = _sized(b"\x0a", name.encode()) + _sized(b"\x12", help_.encode()) + b"\x18" + varint(kind)
+    body = b"".join((head, *metrics))
+    return varint(len(body)) + body
+
+
+def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterator[bytes]:
+    """Encode a metric for each labelled value."""
+    field, begins = _VALUE_FIELDS[kind], _scalars(names)
+    for labels, value in values.items():
+        yield begins[labels] + _value(field, value)
+
+
+@lru_cache(maxsize=64)
+def _scalars(names: Labels) -> LabelCache[bytes]:
+    """Return metrics of one value without that value, which takes eleven bytes."""
+
+    def make(labels: Labels) -> bytes:
+        pairs = label_pairs(names, labels)
+        return b"\x22" + varint(len(pairs) + 11) + pairs
+
+    return LabelCache(make)
+
+
+def label_pairs(names: Labels, values: Labels) -> bytes:
+    """Encode the labels of a metric; empty values are omitted."""
+    return b"".join(
+        _sized(b"\x0a", _sized(b"\x0a", name.encode()) + _sized(b"\x12", value.encode()))
+        for name, value in sorted(zip(names, values, strict=True))
+        if value
+    )
+
+
+def histogram(labels: bytes, *parts: bytes) -> bytes:
+    """Encode a metric that is a histogram, from its encoded fields."""
+    return _sized(b"\x22", labels + _sized(b"\x3a", b"".join(parts)))
+
+
+def total(count: int, sum_s: float) -> bytes:
+    """Encode the count and the sum."""
+    return b"\x08" + varint(count) + b"\x11" + _double(sum_s)
+
+
+def classic(
+    bounds: Sequence[bytes], cumulative: list[int], exemplars: Iterable[tuple[int, bytes]]
+) -> bytes:
+    """Encode the buckets of a classic histogram.
+
+    Args:
+        bounds: each bucket's bound, from `upper_bound`.
+        cumulative: each bucket's count, including all lower buckets.
+        exemplars: exemplars of some buckets, by index, from `exemplar`.
+    """
+    numbers = varints(cumulative)
+    buckets = [
+        _BUCKETS[len(number)] + number + bound
+        for number, bound in zip(numbers, bounds, strict=True)
+    ]
+    for place, more in exemplars:
+        buckets[place] = _sized(b"\x1a", b"\x08" + numbers[place] + bounds[place] + more)
+    return b"".join(buckets)
+
+
+_BUCKETS: Final = tuple(b"\x1a" + bytes((size + 10,)) + b"\x08" for size in range(11))
+"""The bytes before a bucket's count, by the length of the count."""
+
+
+def upper_bound(bound_s: float) -> bytes:
+    """Encode a classic bucket's bound."""
+    return _bound(b"\x11", bound_s)
+
+
+def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
+    """Encode an exemplar; Prometheus uses it for the native histogram, too."""
+    encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
+    label = _trace_label(len(encoded_id)) + encoded_id
+    return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
+
+
+_exemplar: Final = Struct("<cdcB").pack
+
+
+@lru_cache(maxsize=8)
+def _trace_label(size: int) -> bytes:
+    """Return the label `trace_id` without its value, which has this length."""
+    name = b"\x0a\x08trace_id\x12" + varint(size)
+    return b"\x0a" + varint(len(name) + size) + name
+
+
+def timestamp(at_unix_s: float) -> bytes:
+    """Encode a time, to the millisecond; times before 1970 become 1970."""
+    whole, milli = divmod(max(0, round(at_unix_s * 1000)), 1000)
+    return _second(whole) + _MILLIS[milli]
+
+
+@lru_cache(maxsize=1 << 10)
+def _second(whole: int) -> bytes:
+    return b"\x08" + varint(whole)
+
+
+_MILLIS: Final = tuple(b"\x10" + varint(milli * 10**6) for milli in range(1000))
+
+
+def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
+    """Encode the native buckets of several histograms, which follow their classic ones.
+
+    Args:
+        of: their cells.
+        counts: (n, cells).
+        created_unix_s: start time of the counts.
+    """
+    summed = of.native(counts)
+    zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
+    written = _closed(buckets > 0)
+    # Each bucket is written as the difference to the previous one, a histogram's first as it is.
+    owners, _ = np.nonzero(written)
+    heights = buckets[written]
+    steps = np.diff(heights, prepend=0)
+    limits = np.searchsorted(owners, np.arange(len(counts) + 1))
+    firsts = limits[:-1][limits[:-1] < limits[1:]]
+    steps[firsts] = heights[firsts]
+    deltas = varints(((steps << 1) ^ (steps >> 63)).tolist())
+    spans: list[list[bytes]] = [[] for _ in zeros]
+    past = 0
+    for row, begin, end in _runs(written):
+        # The first span has the index of its bucket, the others the distance to the previous span.
+        gap = begin - past if spans[row] else begin + of.first
+        past = end
+        offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
+        spans[row].append(_sized(b"\x62", offset + b"\x10" + varint(end - begin)))
+    head = b"\x28" + varint(SCHEMA << 1) + b"\x31" + _double(of.zero_threshold_s) + b"\x38"
+    created = _sized(b"\x7a", timestamp(created_unix_s))
+    return [
+        b"".join(
+            (
+                head,
+                varint(zero),
+                *spans[row],
+                _sized(b"\x6a", b"".join(deltas[limits[row] : limits[row + 1]])),
+                created,
+            )
+        )
+        for row, zero in enumerate(zeros)
+    ]
+
+
+def _closed(filled: BoolArray) -> BoolArray:
+    """Return the non-empty buckets and short gaps between them: (n, buckets)."""
+    filled = np.pad(filled, ((0, 0), (GAP, GAP)))
+    near = filled.copy()
+    for by in range(1, GAP + 1):
+        near[:, by:] |= filled[:, :-by]
+    closed = near.copy()
+    for by in range(1, GAP + 1):
+        closed[:, :-by] &= near[:, by:]
+    return closed[:, GAP:-GAP]
+
+
+def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
+    """Return row, begin and end of each run of neighbouring buckets."""
+    edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    rows, begins = np.nonzero(edges == 1)
+    _, ends = np.nonzero(edges == -1)
+    return zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True)

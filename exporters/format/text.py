@@ -1,0 +1,132 @@
+"""Metric families, and how they are written: Prometheus text, OpenMetrics, protobuf.
+
+prometheus_client creates an object for each sample and a dictionary for its labels: at least 90 ms
+for what takes 15 ms here (docs/decisions/029). A family can still be converted to its model
+(`metric`); a test compares this text with what its parsers read and its writer writes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from exporters.definitions.series_types import Series
+from exporters.format import protobuf
+from exporters.format.label_cache import LabelCache, Labels
+from exporters.format.negotiation import Format
+
+
+class Family(Protocol):
+    """All series with one name."""
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+
+    @property
+    def series(self) -> int:
+        """The number of series."""
+
+    def text(self, openmetrics: bool) -> str:
+        """Return the family's lines."""
+
+    def protobuf(self) -> bytes:
+        """Return the family as one message, with its length first."""
+
+    def metric(self) -> Metric:
+        """Return the family as prometheus_client's metric."""
+
+
+class Families(Collector):
+    """A source of families; also a collector of prometheus_client."""
+
+    def families(self) -> Iterator[Family]:
+        """Yield every family as of now."""
+        raise NotImplementedError
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the same as prometheus_client's metrics."""
+        return (family.metric() for family in self.families())
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """Series of one value each: a counter, a gauge, or a summary's quantiles."""
+
+    of: Series
+    kind: Literal["counter", "gauge", "summary"]
+    values: Mapping[Labels, float]
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+        return self.of.name
+
+    @property
+    def series(self) -> int:
+        """The number of series."""
+        return len(self.values)
+
+    def text(self, openmetrics: bool) -> str:
+        """Return the family's lines."""
+        begins = map(_begins(self.of).__getitem__, self.values)
+        lines = [
+            f"{begin}{value}\n" for begin, value in zip(begins, self.values.values(), strict=True)
+        ]
+        return head(self.of.name, self.of.help, self.kind, openmetrics) + "".join(lines)
+
+    def protobuf(self) -> bytes:
+        """Return the family as one message. Quantiles become gauges, because Prometheus adds a sum
+        and a count of 0 to a summary without them."""
+        kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
+        metrics = protobuf.scalars(kind, self.of.labels, self.values)
+        return protobuf.family(self.name, self.of.help, kind, metrics)
+
+    def metric(self) -> Metric:
+        """Return the family as prometheus_client's metric."""
+        metric = Metric(_base(self.name, self.kind), self.of.help, self.kind)
+        for labels, value in self.values.items():
+            metric.add_sample(self.name, dict(zip(self.of.labels, labels, strict=True)), value)
+        return metric
+
+
+def write(families: Iterable[Family], format_: Format) -> bytes:
+    """Write a whole scrape."""
+    if format_ is Format.PROTOBUF:
+        return b"".join([family.protobuf() for family in families])
+    openmetrics = format_ is Format.OPENMETRICS
+    text = "".join([family.text(openmetrics) for family in families])
+    return (text + "# EOF\n" if openmetrics else text).encode()
+
+
+def _base(name: str, kind: str) -> str:
+    return name.removesuffix("_total") if kind == "counter" else name
+
+
+def head(name: str, help_: str, kind: str, openmetrics: bool) -> str:
+    """Return the HELP and TYPE lines of a family."""
+    written = _base(name, kind) if openmetrics else name
+    help_ = _escaped(help_) if openmetrics else help_.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {written} {help_}\n# TYPE {written} {kind}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def labels_text(names: Labels, values: Labels) -> str:
+    """Return the labels as text between braces, sorted by name."""
+    return ",".join(
+        f'{name}="{_escaped(value)}"' for name, value in sorted(zip(names, values, strict=True))
+    )
+
+
+@lru_cache(maxsize=256)
+def _begins(of: Series) -> LabelCache[str]:
+    """Return the text before each value."""
+    if not of.labels:
+        return LabelCache(lambda _: f"{of.name} ")
+    return LabelCache(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")

@@ -1,0 +1,1 @@
+"""Forwards received OTLP messages to another backend."""

@@ -1,0 +1,90 @@
+"""`/metrics`, `/healthz` and `/readyz` as an ASGI application."""
+
+import asyncio
+import gzip
+from collections.abc import Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from exporters.format.exposition import Exposition
+from exporters.format.negotiation import Format, takes_gzip, wanted
+
+
+def metrics_app(
+    exposition: Exposition,
+    ready: Callable[[], bool],
+    failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
+) -> Starlette:
+    """Return the application that Prometheus scrapes and an orchestrator probes.
+
+    Args:
+        exposition: writes the metrics.
+        ready: whether telemetry is being received and stored.
+        failing: the failing parts and why: first those without which telemetry is lost, then the
+            others. With one of the first it is not ready. With one of the others it is ready and
+            names the part, because senders would otherwise lose more.
+    """
+    scrapes = _SharedScrapes(exposition)
+
+    async def metrics(request: Request) -> Response:
+        format_ = wanted(", ".join(request.headers.getlist("accept")))
+        packed = takes_gzip(request.headers.get("accept-encoding", ""))
+        headers = {"Content-Type": str(format_), "Vary": "Accept, Accept-Encoding"}
+        if packed:
+            headers["Content-Encoding"] = "gzip"
+        return Response(await scrapes.read(format_, packed), headers=headers)
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        vital, degraded = failing()
+        if vital:
+            return PlainTextResponse(f"not ready; failing: {', '.join(vital)}\n", 503)
+        if not ready():
+            return PlainTextResponse("not receiving telemetry, or the store refuses it\n", 503)
+        if degraded:
+            return PlainTextResponse(f"ready; degraded: {', '.join(degraded)}\n")
+        return PlainTextResponse("ready\n")
+
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+        ],
+    )
+
+
+class _SharedScrapes:
+    """Computes one scrape at a time.
+
+    Requests that arrive while a scrape is being written share the next one. It begins after they
+    arrived, so it contains everything that was committed before them.
+    """
+
+    def __init__(self, exposition: Exposition) -> None:
+        self._exposition = exposition
+        self._turn = asyncio.Lock()
+        self._next: dict[tuple[Format, bool], asyncio.Task[bytes]] = {}
+
+    async def read(self, format_: Format, packed: bool) -> bytes:
+        """Return a scrape in this format, compressed by gzip or not."""
+        wish = (format_, packed)
+        if wish not in self._next:
+            self._next[wish] = asyncio.create_task(self._write(wish))
+        # A client that disconnects does not stop the scrape for the others.
+        return await asyncio.shield(self._next[wish])
+
+    async def _write(self, wish: tuple[Format, bool]) -> bytes:
+        async with self._turn:
+            del self._next[wish]  # later requests get the next scrape
+            # On a thread, so that a long scrape does not delay telemetry.
+            return await asyncio.to_thread(self._text, *wish)
+
+    def _text(self, format_: Format, packed: bool) -> bytes:
+        text = self._exposition.write(format_)
+        return gzip.compress(text, 1) if packed else text

@@ -1,0 +1,1 @@
+"""Metrics of Tailspan itself: tasks, scrapes, GPU readers, clocks."""

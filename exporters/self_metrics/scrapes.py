@@ -1,0 +1,109 @@
+"""Metrics of scrape targets: up or down, and their failures."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from exporters.definitions.series_types import Series
+from exporters.families import counter, gauge
+from exporters.format.text import Families, Family
+
+UP: Final = Series(
+    "tailspan_scrape_up",
+    "1 if the target's last scrape succeeded, 0 if not; absent before the first.",
+    ("target",),
+)
+FAILURES: Final = Series(
+    "tailspan_scrape_failures_total",
+    "Failed scrapes of the target, by reason.",
+    ("target", "reason"),
+)
+DURATION: Final = Series(
+    "tailspan_scrape_duration_seconds", "Duration of its last successful scrape.", ("target",)
+)
+LAST_SUCCESS: Final = Series(
+    "tailspan_scrape_last_success_timestamp_seconds",
+    "Time of its last successful scrape, in unix seconds.",
+    ("target",),
+)
+UNUSABLE: Final = Series(
+    "tailspan_scrape_unusable_values_total",
+    "Impossible values in its answers, such as a ratio above 1; left unknown.",
+    ("target",),
+)
+
+
+DISCOVERY_UP: Final = Series(
+    "tailspan_scrape_discovery_up",
+    "1 if the last discovery by a file or a name succeeded, 0 if not; then earlier targets stay.",
+    ("discovery",),
+)
+
+
+class ScrapedTarget(Protocol):
+    """The state of a target, such as `collector.scrape.scraper.TargetState`."""
+
+    @property
+    def url(self) -> str:
+        """The target's address."""
+
+    @property
+    def up(self) -> bool | None:
+        """None before the first scrape."""
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """Failures by reason."""
+
+    @property
+    def duration_s(self) -> float | None:
+        """Duration of the last successful scrape."""
+
+    @property
+    def last_success_unix_ns(self) -> int | None:
+        """None before the first one."""
+
+    @property
+    def unusable_values(self) -> int:
+        """Total since the start."""
+
+
+class ScrapeMetrics(Families):
+    """Reports the state of the targets."""
+
+    def __init__(
+        self,
+        report: Callable[[], Sequence[ScrapedTarget]],
+        discoveries: Callable[[], Mapping[str, bool]],
+    ) -> None:
+        self._report = report
+        self._discoveries = discoveries
+
+    def families(self) -> Iterator[Family]:
+        """Yield every family as of now; none without targets."""
+        if found := self._discoveries():
+            yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})
+        states = {state.url: state for state in self._report()}
+        if not states:
+            return
+        yield gauge(UP, {(url,): int(s.up) for url, s in states.items() if s.up is not None})
+        yield counter(
+            FAILURES,
+            {
+                (url, str(reason)): count
+                for url, state in states.items()
+                for reason, count in state.failures.items()
+            },
+        )
+        yield gauge(
+            DURATION,
+            {(url,): s.duration_s for url, s in states.items() if s.duration_s is not None},
+        )
+        yield gauge(
+            LAST_SUCCESS,
+            {
+                (url,): s.last_success_unix_ns / 1e9
+                for url, s in states.items()
+                if s.last_success_unix_ns is not None
+            },
+        )
+        yield counter(UNUSABLE, {(url,): s.unusable_values for url, s in states.items()})

@@ -1,0 +1,53 @@
+"""Metrics of the parts of this Tailspan: whether each works."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from exporters.definitions.series_types import Series
+from exporters.families import counter, gauge
+from exporters.format.text import Families, Family
+from telemetry.tasks import Task
+
+UP: Final = Series(
+    "tailspan_task_up",
+    "1 if the part of this Tailspan works, 0 if its last attempt failed, it ended, or it has not"
+    " succeeded for a long time.",
+    ("task",),
+)
+FAILURES: Final = Series(
+    "tailspan_task_failures_total",
+    "Failed attempts of the part; it is restarted after each.",
+    ("task",),
+)
+LAST_SUCCESS: Final = Series(
+    "tailspan_task_last_success_timestamp_seconds",
+    "When the part last succeeded, in unix seconds; absent before the first success.",
+    ("task",),
+)
+
+
+class TaskMetrics(Families):
+    """Reports the state of the parts.
+
+    Args:
+        report: returns each part, and why it does not work; None if it works.
+    """
+
+    def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:
+        self._report = report
+
+    def families(self) -> Iterator[Family]:
+        """Yield every family as of now."""
+        tasks = self._report()
+        if not tasks:
+            return
+        yield gauge(UP, {(task.name,): int(why is None) for task, why in tasks})
+        yield counter(FAILURES, {(task.name,): task.failures for task, _ in tasks})
+        yield gauge(
+            LAST_SUCCESS,
+            {
+                (task.name,): task.last_success_unix_s
+                for task, _ in tasks
+                if task.last_success_unix_s is not None
+            },
+        )

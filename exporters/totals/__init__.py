@@ -1,0 +1,1 @@
+"""Totals of requests, engines and GPUs that `/metrics` is computed from."""

@@ -1,0 +1,205 @@
+"""The cost of each engine while it was up, and the idle part of it.
+
+The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine was
+up. A longer silence is neither billed nor idle, because the machine may not have been rented then.
+One process of an engine sends the totals of its steps; other processes of the name are its API
+servers and add no time. If two processes send such totals and neither replaces the other, two
+servers share the name, and the time of both is billed. Idle time never decreases, although a long
+step is reported only when it has ended. The time in which an engine loads is not included.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from exporters.totals.engines import AHEAD_NS, STALE_NS, EngineKey
+from telemetry.accounts import GAP_S
+from telemetry.engines import EngineSample
+
+_GAP_NS: Final = GAP_S * 10**9
+MOST_PROCESSES: Final = 64
+"""Processes of one engine; beyond them the one seen first is forgotten."""
+
+
+class EngineBill(NamedTuple):
+    """The bill of one engine since the start of this process. None is unknown."""
+
+    model: str | None
+    usd_per_s: float | None
+    """The current price; also None if the engine is silent."""
+    up_s: float
+    idle_s: float | None
+    usd: float | None
+    idle_usd: float | None
+
+
+class _Report(NamedTuple):
+    """The last sample of one process."""
+
+    at_unix_ns: int
+    busy_s: float | None
+    first_unix_ns: int = 0
+    """Time of its first sample."""
+    server: int = 0
+    """Number of its server among those that share the engine's name: 0 unless names clash."""
+
+    @property
+    def counts_steps(self) -> bool:
+        return self.busy_s is not None
+
+
+_Process = tuple[int, int]
+"""Process id and start time."""
+
+
+@dataclass(slots=True)
+class _Server:
+    newest_unix_ns: int
+    last: _Process | None = None
+    """The last process that sent totals of steps."""
+
+
+@dataclass(slots=True)
+class _Engine:
+    servers: list[_Server]
+    model: str | None = None
+    usd_per_s: float | None = None
+    processes: dict[_Process, _Report] = field(default_factory=dict)
+    up_s: float = 0.0
+    spare_s: float = 0.0
+    """Up minus busy time, which grows during a step and decreases at its end."""
+    idle_s: float | None = None
+    usd: float | None = None
+    spare_usd: float = 0.0
+    idle_usd: float | None = None
+
+    @property
+    def newest_unix_ns(self) -> int:
+        return max(each.newest_unix_ns for each in self.servers)
+
+    def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
+        """Return the seconds that a sample adds to the time up, and the number of its server.
+
+        If a process sends totals of steps after another process has begun to send them, it was not
+        replaced by it: it is a separate server since its last sample.
+        """
+        number = report.server
+        before = self.processes.get(process)
+        rival = self.servers[number].last
+        if before is not None and rival is not None and rival != process:
+            alike = report.counts_steps or rival[0] == process[0]
+            if alike and report.at_unix_ns > self.processes[rival].first_unix_ns:
+                number = self._free(report.at_unix_ns, before.at_unix_ns)
+        server = self.servers[number]
+        silence_ns = report.at_unix_ns - server.newest_unix_ns
+        server.newest_unix_ns = max(server.newest_unix_ns, report.at_unix_ns)
+        if report.counts_steps or server.last is None or server.last[0] == process[0]:
+            server.last = process
+        return (silence_ns / 1e9 if 0 < silence_ns <= _GAP_NS else 0.0), number
+
+    def _free(self, at_unix_ns: int, newest_unix_ns: int) -> int:
+        for number, server in enumerate(self.servers):
+            if at_unix_ns - server.newest_unix_ns > _GAP_NS:
+                self.servers[number] = _Server(newest_unix_ns)
+                return number
+        if len(self.servers) >= MOST_PROCESSES:  # a sender may invent processes
+            return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
+        self.servers.append(_Server(newest_unix_ns))
+        return len(self.servers) - 1
+
+    def forget(self, process: _Process) -> None:
+        del self.processes[process]
+        for server in self.servers:
+            server.last = None if server.last == process else server.last
+
+    def spend(self, up_s: float, busy_s: float | None) -> None:
+        self.up_s += up_s
+        if self.usd_per_s is not None:
+            self.usd = (self.usd or 0.0) + up_s * self.usd_per_s
+        if busy_s is None and self.idle_s is None:
+            return
+        spare_s = up_s - (busy_s or 0.0)
+        self.spare_s += spare_s
+        self.idle_s = max(self.idle_s or 0.0, self.spare_s)
+        if self.usd_per_s is not None:
+            self.spare_usd += spare_s * self.usd_per_s
+            self.idle_usd = max(self.idle_usd or 0.0, self.spare_usd)
+
+
+class EngineBills:
+    """The bills of all engines.
+
+    Args:
+        clock_unix_ns: the current time.
+        usd_per_s: price of a second of a replica's engine; None if unknown.
+    """
+
+    def __init__(
+        self,
+        clock_unix_ns: Callable[[], int],
+        usd_per_s: Callable[[str, int], float | None],
+    ) -> None:
+        self._clock_unix_ns = clock_unix_ns
+        self._usd_per_s = usd_per_s
+        self._engines: dict[EngineKey, _Engine] = {}
+
+    def add(self, sample: EngineSample) -> None:
+        """Add a sample; one older than the latest of its process changes nothing."""
+        key = sample.replica, sample.engine
+        at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
+        engine = self._engines.get(key)
+        if engine is None:
+            # The time before its first sample counts if the engine started just then.
+            engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
+        report = engine.processes.get(process)
+        latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
+        if report is not None and at <= report.at_unix_ns <= latest_unix_ns:
+            return
+        for each in engine.servers:
+            if each.newest_unix_ns > latest_unix_ns:
+                each.newest_unix_ns = at
+        engine.model = sample.model or engine.model
+        engine.usd_per_s = self._usd_per_s(*key)
+        before = report or _Report(sample.started_unix_ns, 0.0, at)
+        busy_s = sample.busy_s_total
+        known_s = busy_s if busy_s is not None or report is None else report.busy_s
+        now = before._replace(at_unix_ns=at, busy_s=known_s)
+        up_s, server = engine.advance(process, now)
+        engine.spend(up_s, _grown(before, at, busy_s))
+        if report is None and len(engine.processes) >= MOST_PROCESSES:
+            engine.forget(next(iter(engine.processes)))
+        engine.processes[process] = now._replace(server=server)
+
+    def forget(self, keys: set[EngineKey]) -> None:
+        """Remove engines beyond the limit."""
+        for key in keys:
+            self._engines.pop(key, None)
+
+    @property
+    def keys(self) -> set[EngineKey]:
+        """The engines with samples."""
+        return set(self._engines)
+
+    def view(self) -> dict[EngineKey, EngineBill]:
+        """Return the bills of all engines as of now."""
+        now_unix_ns = self._clock_unix_ns()
+        return {
+            key: EngineBill(
+                each.model,
+                each.usd_per_s if now_unix_ns - each.newest_unix_ns <= STALE_NS else None,
+                each.up_s,
+                each.idle_s,
+                each.usd,
+                each.idle_usd,
+            )
+            for key, each in self._engines.items()
+        }
+
+
+def _grown(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
+    """Return the busy seconds since a process' previous sample; None if it does not report them."""
+    if busy_s is None:
+        return None
+    if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:
+        return 0.0
+    return max(0.0, busy_s - before.busy_s)

@@ -1,0 +1,187 @@
+"""Totals and gauges of engines, from the samples of one or several reporting processes.
+
+Several processes may report one engine (vLLM's API servers), each with a part of its steps. Totals
+are summed over them. A gauge is the newest process's, except those in `_OVER_PROCESSES`.
+
+A total decreases only when the server restarts: a process with another start time arrives, and no
+other process of that engine sent a sample shortly before that start. Then the old counts are
+dropped, as on the server's own /metrics, and Prometheus sees an ordinary counter reset. If other
+processes still report, the counts of the ended process stay in the sum, because a partial decrease
+would look like a reset of the whole.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from exporters.definitions.engine_series import COMMON_TOTALS, ENGINE_GAUGES, ENGINE_TOTALS
+from telemetry.engines import EngineSample
+
+STALE_NS: Final = 60 * 10**9
+"""Samples arrive each second; after a minute without one its gauges are omitted."""
+GONE_NS: Final = 10 * 10**9
+"""A process that was silent for this long before another one started had ended, because no server
+loads a model faster."""
+AHEAD_NS: Final = 600 * 10**9
+"""No sample is stored that is ahead of its arrival by more than a second. One that is this far
+ahead of now was stored while our clock was ahead, and does not keep out newer ones."""
+MAX_PROCESSES: Final = 64
+"""Processes of one engine; beyond them the totals of the one silent longest are settled."""
+
+_OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "longest_step_s": max,
+    "in_flight": operator.add,
+    "oldest_request_age_s": max,
+    "last_step_age_s": min,
+}
+"""How gauges are combined over reporting processes; for others the newest value counts. A step
+that one process received has happened."""
+
+EngineKey = tuple[str, int]
+"""Replica and engine."""
+
+
+class EngineView(NamedTuple):
+    """The known values of one engine."""
+
+    model: str | None
+    gauges: dict[str, float]
+    totals: dict[str, float]
+    last_sample_unix_ns: int
+    info: tuple[str, str, str]
+    """Region, config and source; "" for unknown."""
+
+
+@dataclass(slots=True)
+class _Process:
+    newest: EngineSample
+    last_seen_unix_ns: int
+    """The earlier of sample time and arrival, so that neither a fast clock nor a late delivery
+    makes old samples fresh."""
+    started_unix_ns: int | None = None
+    """None until it has reported totals."""
+    totals: dict[str, float] = field(default_factory=dict)
+
+    def take(self, sample: EngineSample, last_seen_unix_ns: int) -> None:
+        self.newest = sample
+        self.last_seen_unix_ns = last_seen_unix_ns
+        for name in ENGINE_TOTALS:
+            value: float | None = getattr(sample, name)
+            if value is not None:
+                self.started_unix_ns = sample.started_unix_ns
+                self.totals[name] = max(value, self.totals.get(name, value))
+
+
+@dataclass(slots=True)
+class _Engine:
+    model: str | None = None
+    processes: dict[int, _Process] = field(default_factory=dict)
+    settled: dict[str, float] = field(default_factory=dict)
+    """Totals of processes that ended while others of the engine continued."""
+
+    def settle(self, process: int) -> None:
+        for name, value in self.processes.pop(process).totals.items():
+            if name not in COMMON_TOTALS:
+                self.settled[name] = self.settled.get(name, 0) + value
+
+
+class EngineTotals:
+    """The totals of all engines.
+
+    Args:
+        clock_unix_ns: the current time.
+    """
+
+    def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
+        self._clock_unix_ns = clock_unix_ns
+        self._engines: dict[EngineKey, _Engine] = {}
+
+    def add(self, sample: EngineSample) -> None:
+        """Add a sample; one older than the latest changes nothing."""
+        engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
+        known = engine.processes.get(sample.process)
+        now_unix_ns = self._clock_unix_ns()
+        if known is not None and (
+            sample.at_unix_ns <= known.newest.at_unix_ns <= now_unix_ns + AHEAD_NS
+        ):
+            return
+        if known is not None and known.started_unix_ns is not None and _counts(sample):
+            if sample.started_unix_ns < known.started_unix_ns:
+                return
+            if sample.started_unix_ns > known.started_unix_ns:
+                known = None
+        last_seen_unix_ns = min(sample.at_unix_ns, now_unix_ns)
+        if known is None:
+            self._begin(engine, sample)
+            known = engine.processes[sample.process] = _Process(sample, last_seen_unix_ns)
+        known.take(sample, last_seen_unix_ns)
+        engine.model = sample.model or engine.model
+
+    def forget(self, keys: set[EngineKey]) -> None:
+        """Remove engines beyond the limit."""
+        for key in keys:
+            del self._engines[key]
+
+    @property
+    def keys(self) -> set[EngineKey]:
+        """The engines with samples."""
+        return set(self._engines)
+
+    def view(self) -> dict[EngineKey, EngineView]:
+        """Return all engines as of now; a stale one has totals and no gauges."""
+        now_unix_ns = self._clock_unix_ns()
+        return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
+
+    def _begin(self, engine: _Engine, sample: EngineSample) -> None:
+        """Prepare for a process that is new or has restarted."""
+        others = [each for process, each in engine.processes.items() if process != sample.process]
+        if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
+            engine.processes.clear()
+            engine.settled.clear()
+            return
+        if sample.process in engine.processes:
+            engine.settle(sample.process)
+        elif len(engine.processes) >= MAX_PROCESSES:
+            engine.settle(
+                min(engine.processes, key=lambda each: engine.processes[each].last_seen_unix_ns)
+            )
+
+
+def _counts(sample: EngineSample) -> bool:
+    return any(getattr(sample, name) is not None for name in ENGINE_TOTALS)
+
+
+def _view(engine: _Engine, now_unix_ns: int) -> EngineView:
+    totals = dict(engine.settled)
+    for each in engine.processes.values():
+        for name, value in each.totals.items():
+            held = totals.get(name, 0)
+            totals[name] = max(held, value) if name in COMMON_TOTALS else held + value
+    newest = max((each.newest for each in engine.processes.values()), key=lambda s: s.at_unix_ns)
+    return EngineView(
+        engine.model,
+        _gauges(engine, now_unix_ns),
+        totals,
+        newest.at_unix_ns,
+        (newest.region or "", newest.config or "", str(newest.source or "")),
+    )
+
+
+def _gauges(engine: _Engine, now_unix_ns: int) -> dict[str, float]:
+    gauges: dict[str, float] = {}
+    fresh = [
+        each.newest
+        for each in engine.processes.values()
+        if now_unix_ns - each.last_seen_unix_ns <= STALE_NS
+    ]
+    for sample in sorted(fresh, key=lambda sample: sample.at_unix_ns):
+        for name in ENGINE_GAUGES:
+            value: float | None = getattr(sample, name)
+            if value is None:
+                continue
+            combine = _OVER_PROCESSES.get(name)
+            if combine is not None and name in gauges:
+                value = combine(gauges[name], value)
+            gauges[name] = value
+    return gauges

@@ -1,0 +1,240 @@
+"""Latencies of the last five minutes, in bins: by model and replica, model, and tenant.
+
+A window is the sum of slices of 15 s. The sum is updated as the window moves, by subtracting the
+slices that leave it, so a scrape adds up nothing. A request counts in the slice in which it ended;
+one that ended before the window (a replay, or an interrupted sender) does not count.
+
+Memory: two bytes per request and latency, or six per bin where many share one, and some hundred
+bins per window. The limits on labels bound the number of windows (benchmarks/scrape.py). Windows
+without recent requests are dropped.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exporters.definitions.series import RECENT, RECENT_S
+from exporters.totals.request_batch import Pair, RequestBatch
+from telemetry.sketches import IntArray, bins_within
+
+SLICE_NS: Final = 15 * 10**9
+SLICES: Final = RECENT_S * 10**9 // SLICE_NS
+_MANY: Final = 1_000
+"""From this number of requests on most share their bin with another."""
+
+Int16Array = NDArray[np.int16]
+_Key = TypeVar("_Key", Pair, str)
+
+
+class Counted(NamedTuple):
+    """A window at an instant: its bins (`telemetry.sketches`), ascending, and the requests in
+    each."""
+
+    bins: list[int]
+    numbers: dict[int, int]
+
+
+Latencies = dict[str, Counted]
+"""By field of `RequestTimeline`."""
+
+
+class RecentCounts(NamedTuple):
+    """All windows at an instant."""
+
+    by_pair: dict[Pair, Latencies]
+    by_model: dict[str, Latencies]
+    by_tenant: dict[Pair, Latencies]
+
+
+class _Slice:
+    """The bins of some requests: counts, and the most recent requests one by one."""
+
+    __slots__ = ("_bins", "_fresh", "_numbers")
+
+    def __init__(self) -> None:
+        self._bins: array[int] = array("h")
+        self._numbers: array[int] = array("i")
+        self._fresh: array[int] = array("h")
+
+    def add(self, bins: Int16Array) -> None:
+        self._fresh.frombytes(bins.tobytes())
+        if len(self._fresh) > _MANY:
+            self._pack()
+
+    def counts(self) -> Counter[int]:
+        """Return the requests by bin."""
+        counts = Counter(dict(zip(self._bins, self._numbers, strict=True)))
+        counts.update(self._fresh)
+        return counts
+
+    def _pack(self) -> None:
+        bins, numbers = _counted(self._fresh)
+        bins, places = np.unique(np.append(self._bins, bins), return_inverse=True)
+        numbers = np.bincount(places, np.append(self._numbers, numbers))
+        self._bins = array("h", bins.tolist())
+        self._numbers = array("i", numbers.astype(int).tolist())
+        self._fresh = array("h")
+
+
+class SlidingCounts:
+    """The requests of the last slices, by bin."""
+
+    __slots__ = ("_fresh", "_ordered", "_slices", "_total", "oldest")
+
+    def __init__(self) -> None:
+        self._total: Counter[int] = Counter()
+        self._fresh: array[int] = array("h")
+        """Requests not yet in `_total`: adding a thousand at once costs a tenth of one by one."""
+        # Its bins, ascending, so that a scrape need not sort them for every window.
+        self._ordered: list[int] = []
+        self._slices: dict[int, _Slice] = {}
+        self.oldest = 0
+
+    def add(self, bins: Int16Array, slice_: int) -> None:
+        """Count requests by their bins; slices are numbered since the epoch."""
+        held = self._slices.get(slice_)
+        if held is None:
+            held = self._slices[slice_] = _Slice()
+        held.add(bins)
+        self._fresh.frombytes(bins.tobytes())
+        if len(self._fresh) > _MANY:
+            self._settle()
+
+    def __bool__(self) -> bool:
+        """Whether it has any requests."""
+        return bool(self._fresh or self._total)
+
+    def copy(self) -> Counted:
+        """Return the counts as of now."""
+        self._settle()
+        return Counted(self._ordered[:], dict(self._total))
+
+    def slide(self, oldest: int) -> None:
+        """Drop the slices before this one, and those after the window, which come from a clock that
+        was ahead."""
+        if oldest == self.oldest:
+            return
+        self.oldest = oldest
+        gone = [each for each in self._slices if not oldest <= each < oldest + SLICES]
+        if not gone:
+            return
+        self._settle()
+        for slice_ in gone:
+            for bin_, number in self._slices.pop(slice_).counts().items():
+                self._total[bin_] -= number
+                if not self._total[bin_]:
+                    del self._total[bin_]
+        self._ordered = sorted(self._total)
+
+    def _settle(self) -> None:
+        if not self._fresh:
+            return
+        bins, numbers = _counted(self._fresh)
+        self._fresh = array("h")
+        for bin_, number in zip(bins.tolist(), numbers.tolist(), strict=True):
+            self._total[bin_] += number
+        if len(self._total) != len(self._ordered):
+            self._ordered = sorted(self._total)
+
+
+def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
+    """Return the distinct bins, ascending, and the number of each."""
+    bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
+    return bins.astype(int), numbers.astype(int)
+
+
+class RecentLatencies:
+    """The windows of every pair, every model and every tenant of a model.
+
+    It has no clock; the current time is an argument.
+    """
+
+    def __init__(self) -> None:
+        self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}
+        self._by_model: dict[str, dict[str, SlidingCounts]] = {}
+        self._by_tenant: dict[Pair, dict[str, SlidingCounts]] = {}
+        self._swept = 0
+
+    def add(self, bulk: RequestBatch) -> None:
+        """Count requests."""
+        now = bulk.now_unix_ns // SLICE_NS
+        oldest = now - SLICES + 1
+        if now - self._swept >= SLICES:
+            self._sweep(now)
+        ended = np.minimum(now, bulk.ended_unix_ns // SLICE_NS)
+        counted = bulk.served & (ended >= oldest)
+        models = [model for model, _ in bulk.pairs.labels]
+        streamed = np.array([each is not False for each in bulk.rows.column("streamed")], bool)
+        for of in RECENT:
+            selected = counted & streamed if of.streamed_only else counted
+            if of.answered_only:
+                selected = selected & bulk.answered
+            bins, rows = bins_within(bulk.numbers(of.field, selected))
+            found = _Found(of.field, bins.astype(np.int16), ended[rows], oldest)
+            pairs, customers = bulk.pairs.place[rows], bulk.customers.place[rows]
+            _take(self._by_pair, bulk.pairs.labels, pairs, found)
+            _take(self._by_model, models, pairs, found)
+            _take(self._by_tenant, bulk.customers.labels, customers, found)
+
+    def counts(self, now_unix_ns: int) -> RecentCounts:
+        """Return all windows as of now, without empty ones."""
+        self._sweep(now_unix_ns // SLICE_NS)
+        return RecentCounts(
+            _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)
+        )
+
+    def _sweep(self, now: int) -> None:
+        self._swept = now
+        _drop_silent(self._by_pair, now - SLICES + 1)
+        _drop_silent(self._by_model, now - SLICES + 1)
+        _drop_silent(self._by_tenant, now - SLICES + 1)
+
+
+class _Found(NamedTuple):
+    """The bins of one latency, and the slices that they count in."""
+
+    field: str
+    bins: Int16Array
+    slices: IntArray
+    oldest: int
+
+
+def _take(
+    by_key: dict[_Key, dict[str, SlidingCounts]],
+    labels: Sequence[_Key],
+    place: IntArray,
+    found: _Found,
+) -> None:
+    """Count bins in the windows of their labels."""
+    key = place * SLICES + found.slices % SLICES
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    firsts = order[starts]
+    parts = np.split(found.bins[order], starts[1:]) if starts.size else []
+    ats, slices = place[firsts].tolist(), found.slices[firsts].tolist()
+    for at, slice_, bins in zip(ats, slices, parts, strict=True):
+        windows = by_key.setdefault(labels[at], {})
+        window = windows.get(found.field)
+        if window is None:
+            window = windows[found.field] = SlidingCounts()
+        window.slide(found.oldest)
+        window.add(bins, slice_)
+
+
+def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> None:
+    for key, windows in list(by_key.items()):
+        for window in windows.values():
+            window.slide(oldest)
+        if not any(windows.values()):
+            del by_key[key]
+
+
+def _copies(by_key: Mapping[_Key, Mapping[str, SlidingCounts]]) -> dict[_Key, Latencies]:
+    return {
+        key: {name: window.copy() for name, window in windows.items()}
+        for key, windows in by_key.items()
+    }

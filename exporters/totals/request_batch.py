@@ -1,0 +1,118 @@
+"""A batch of requests that are counted together: their columns, and the labels of each request.
+
+Adding up whole columns costs a fraction of counting requests one by one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exporters.totals.label_limits import Labels
+from telemetry.quantiles import FloatArray
+from telemetry.request_rows import RequestRows
+from telemetry.requests import Outcome
+from telemetry.sketches import IntArray
+
+Pair = tuple[str, str]
+"""Label values: a model and a replica, or a model and a tenant."""
+BoolArray = NDArray[np.bool_]
+
+OUTCOMES: Final = tuple(Outcome)
+_CODES: Final = {str(outcome): code for code, outcome in enumerate(OUTCOMES)}
+_REJECTED: Final = OUTCOMES.index(Outcome.REJECTED)
+_ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
+
+
+class Sum(NamedTuple):
+    """Sums of some columns over the requests with one pair of labels."""
+
+    at: int
+    """Index of the pair."""
+    requests: int
+    """The number of requests that have all of the columns."""
+    totals: list[float]
+    """The sum of each column."""
+
+
+class Under(NamedTuple):
+    """The label pairs of some requests; `place` (requests,) is the index of each one's pair."""
+
+    labels: list[Pair]
+    place: IntArray
+
+    def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
+        """Return the number of requests of each code in [0, most), by pair."""
+        counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
+        return counts.reshape(-1, most).tolist()
+
+    def sums(self, *columns: FloatArray) -> Iterator[Sum]:
+        """Yield sums of columns over the requests that have all of them, by non-empty pair."""
+        known = ~np.isnan(columns[0])
+        for column in columns[1:]:
+            known &= ~np.isnan(column)
+        place, pairs = self.place[known], len(self.labels)
+        requests = np.bincount(place, minlength=pairs)
+        totals = [np.bincount(place, column[known], pairs) for column in columns]
+        for at in np.flatnonzero(requests).tolist():
+            yield Sum(at, int(requests[at]), [float(total[at]) for total in totals])
+
+
+class RequestBatch:
+    """Some requests and their labels.
+
+    Args:
+        rows: the requests.
+        pairs: by model and replica.
+        customers: by model and tenant.
+        now_unix_ns: the current time.
+    """
+
+    def __init__(self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int) -> None:
+        self.rows = rows
+        self.pairs = pairs
+        self.customers = customers
+        self.now_unix_ns = now_unix_ns
+        self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
+        self.served: BoolArray = self.outcomes != _REJECTED
+        """Requests that reached the engine; the others have no meaningful latency."""
+        self.answered: BoolArray = _ANSWERED[self.outcomes]
+        lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
+        self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns
+
+    @classmethod
+    def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "RequestBatch":
+        """Return these requests with their labels, within the limits."""
+        combinations: dict[tuple[str | None, ...], int] = {}
+        columns = [rows.column(each) for each in ("model", "replica", "tenant")]
+        place = np.array(
+            [
+                combinations.setdefault(each, len(combinations))
+                for each in zip(*columns, strict=True)
+            ]
+        )
+        numbers = np.bincount(place).tolist()
+        pairs, customers = [], []
+        for (model, replica, tenant), number in zip(combinations, numbers, strict=True):
+            pair = labels.pair(model, replica, now_unix_ns, number)
+            pairs.append(pair)
+            customers.append(labels.customer(pair[0], tenant, now_unix_ns, number))
+        return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
+
+    def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
+        """Return a field's values, NaN if unknown or not in `only`; do not modify them."""
+        found = self.rows.numbers(field)
+        return found if only is None else np.where(only, found, np.nan)
+
+
+def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
+    """Merge equal pairs."""
+    known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
+    return Under(list(known), np.array([known[pair] for pair in labels], int)[place])
+
+
+def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
+    """Return a number for each value, computed once for equal ones; NaN for None."""
+    known = {value: of(value) for value in set(values)}
+    return np.array([known[value] for value in values], np.float64)

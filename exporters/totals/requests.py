@@ -1,0 +1,187 @@
+"""Totals of requests: outcomes, tokens, latency histograms, and time by phase and part.
+
+Independent of Prometheus and of any clock. A scrape reads a copy, so writing it blocks nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import numpy as np
+
+from exporters.definitions.series import COSTS, HISTOGRAMS, TOKENS
+from exporters.definitions.series_types import Histogram
+from exporters.format.histogram_cells import cells
+from exporters.format.histograms import Distribution, distribution, observed
+from exporters.totals.request_batch import OUTCOMES, Pair, RequestBatch, Under
+from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
+
+_Key = TypeVar("_Key", str, Pair)
+
+_PHASES: Final = tuple(name.removesuffix("_s") for name in PHASES)
+_PARTS: Final = tuple(
+    (names, tuple((phase, name[len(phase) + 1 : -2]) for name in names))
+    for phase, names in (
+        ("queue", QUEUE_PARTS),
+        ("prefill", PREFILL_PARTS),
+        ("decode", DECODE_PARTS),
+    )
+)
+"""For each phase with parts: its fields, and the labels of each: (phase, part)."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests by outcome, their tokens and their costs. An amount is present once a request had
+    it."""
+
+    outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    tokens: dict[str, int] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+
+    def copy(self) -> "Counts":
+        """Return a copy."""
+        return Counts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
+
+
+@dataclass(slots=True)
+class PairTotals:
+    """The totals of one model on one replica. A histogram, phase or part is present once a request
+    had it."""
+
+    counts: Counts = field(default_factory=Counts)
+    histograms: dict[str, Distribution] = field(default_factory=dict)
+    phased: int = 0
+    """Requests with all phases known."""
+    phases_s: dict[str, float] = field(default_factory=dict)
+    parts_s: dict[Pair, float] = field(default_factory=dict)
+    """By phase and part."""
+
+    def copy(self) -> "PairTotals":
+        """Return a copy."""
+        return PairTotals(
+            self.counts.copy(),
+            {name: each.copy() for name, each in self.histograms.items()},
+            self.phased,
+            self.phases_s.copy(),
+            self.parts_s.copy(),
+        )
+
+
+def _count(counts: Sequence[Counts], under: Under, bulk: RequestBatch) -> None:
+    """Add requests to the counts of their labels."""
+    for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
+        for outcome, number in zip(OUTCOMES, numbers, strict=True):
+            each.outcomes[outcome] += number
+    for name in TOKENS:
+        for at, _, (tokens,) in under.sums(bulk.numbers(name)):
+            held = counts[at].tokens
+            held[name] = held.get(name, 0) + int(tokens)
+    for name in COSTS:
+        for at, _, (cost,) in under.sums(bulk.numbers(name)):
+            counts[at].costs[name] = counts[at].costs.get(name, 0.0) + cost
+
+
+def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histogram) -> None:
+    """Add one latency to the histograms of its labels."""
+    counted = bulk.answered if histogram.answered_only else bulk.served
+    values_s = bulk.numbers(histogram.field)
+    rows = np.flatnonzero(counted & ~np.isnan(values_s))
+    of = cells(histogram.bounds_s)
+    for each in observed(of, bulk.pairs.place[rows], values_s[rows]):
+        histograms = totals[each.at].histograms
+        held = histograms.get(histogram.name)
+        if held is None:
+            held = histograms[histogram.name] = distribution(histogram)
+        held.add(each)
+        if histogram.exemplars:
+            for bucket, number in each.latest.items():
+                row = rows[number]
+                held.exemplars[bucket] = (
+                    bulk.rows.column("trace_id")[row],
+                    float(values_s[row]),
+                    float(bulk.ended_unix_ns[row] / 1e9),
+                )
+
+
+def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
+    """Add the time of requests by phase and part."""
+    phases = [bulk.numbers(name, bulk.served) for name in PHASES]
+    for at, requests, spent_s in bulk.pairs.sums(*phases):
+        totals[at].phased += requests
+        _add(totals[at].phases_s, _PHASES, spent_s)
+    for names, labels in _PARTS:
+        # A request has either all parts of a phase or none.
+        parts = [bulk.numbers(name, bulk.served) for name in names]
+        for at, _, spent_s in bulk.pairs.sums(*parts):
+            _add(totals[at].parts_s, labels, spent_s)
+
+
+def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: list[float]) -> None:
+    for key, value_s in zip(keys, spent_s, strict=True):
+        totals_s[key] = totals_s.get(key, 0.0) + value_s
+
+
+class RequestTotals:
+    """The totals of every pair of model and replica.
+
+    Args:
+        histograms: the histograms, with their bounds.
+    """
+
+    def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
+        self._by_pair: dict[Pair, PairTotals] = {}
+        self._histograms = histograms
+
+    def expect(self, pair: Pair) -> PairTotals:
+        """Create a pair, so its outcomes are 0 before the first request ends; otherwise a rate
+        would miss that request."""
+        return self._by_pair.setdefault(pair, PairTotals())
+
+    def add(self, bulk: RequestBatch) -> None:
+        """Count requests."""
+        totals = [self.expect(pair) for pair in bulk.pairs.labels]
+        _count([each.counts for each in totals], bulk.pairs, bulk)
+        for histogram in self._histograms:
+            _observe(totals, bulk, histogram)
+        _spend(totals, bulk)
+
+    def forget(self, pairs: set[Pair]) -> None:
+        """Remove pairs beyond the limit."""
+        for pair in pairs:
+            del self._by_pair[pair]
+
+    @property
+    def pairs(self) -> set[Pair]:
+        """The pairs with requests."""
+        return set(self._by_pair)
+
+    def copy(self) -> dict[Pair, PairTotals]:
+        """Return a copy."""
+        return {pair: totals.copy() for pair, totals in self._by_pair.items()}
+
+
+class TenantTotals:
+    """The counts of every pair of model and tenant."""
+
+    def __init__(self) -> None:
+        self._by_pair: dict[Pair, Counts] = {}
+
+    def add(self, bulk: RequestBatch) -> None:
+        """Count requests."""
+        under = bulk.customers
+        _count([self._by_pair.setdefault(pair, Counts()) for pair in under.labels], under, bulk)
+
+    def forget(self, pairs: set[Pair]) -> None:
+        """Remove pairs beyond the limit."""
+        for pair in pairs:
+            del self._by_pair[pair]
+
+    @property
+    def pairs(self) -> set[Pair]:
+        """The pairs with requests."""
+        return set(self._by_pair)
+
+    def copy(self) -> dict[Pair, Counts]:
+        """Return a copy."""
+        return {pair: counts.copy() for pair, counts in self._by_pair.items()}

@@ -1,0 +1,245 @@
+"""Utilisation of each engine's GPUs against their peaks, over the last minute.
+
+Computed from stored samples, and from the model shape and the device that engines reported when
+they started. Engines without a known shape or device are omitted, and so are idle engines. Bytes
+and FLOPs are those of one GPU, as a mean over the engine's GPUs.
+"""
+
+import logging
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any, Final
+
+import numpy as np
+
+from exporters.definitions.engine_series import ROOFLINES
+from exporters.definitions.series_types import Series
+from exporters.families import counter, gauge
+from exporters.format.text import Families, Family
+from roofline.chunks import Chunks, read_chunks
+from roofline.errors import UnknownShapeError
+from roofline.peaks import Device, device_named
+from roofline.samples import Columns
+from roofline.shape import ModelShape
+from roofline.shape_from_config import read_shape
+from roofline.windows import Window, windows_of
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
+
+SPAN_NS: Final = 60 * 10**9
+_APART_NS: Final = 2 * SPAN_NS + 10**9
+SWEEP_NS: Final = 10**9
+STARTS_KEPT_NS: Final = 30 * 10**9
+"""How long the stored engine starts are cached."""
+MOST_ENGINES: Final = 1000
+MOST_ROWS: Final = 4_096
+"""Samples kept of one engine: a minute of 64 processes that sample each second. Samples may arrive
+in any order and at any rate, so a time limit would not limit their number."""
+
+LEFT_OUT: Final = Series(
+    "tailspan_roofline_left_out_samples_total",
+    "Samples that rooflines leave out: of an engine beyond 1,000 (engine), or of one engine beyond"
+    " 4,096 in a minute (sample).",
+    ("of",),
+)
+
+_TOTALS: Final = (
+    "steps_total",
+    "busy_s_total",
+    "scheduled_prefill_tokens_total",
+    "prefill_attention_total",
+    "context_tokens_total",
+    "decodes_total",
+    "draft_tokens_total",
+    "modelled_flops_total",
+    "modelled_read_bytes_total",
+    "modelled_write_bytes_total",
+)
+
+_log = logging.getLogger(__name__)
+
+EngineKey = tuple[str, int]
+_Row = tuple[int, int, int]
+"""Instant, process, start of the process."""
+_Kind = tuple[str | None, str | None, Chunks | None]
+"""Shape, device and chunks."""
+
+
+@dataclass(slots=True)
+class _Engine:
+    model: str | None
+    rows: deque[_Row] = field(default_factory=deque)
+    totals: "array[float]" = field(default_factory=lambda: array("d"))
+    """The totals of each row, one row after another; NaN if unknown."""
+
+    def add(self, row: _Row, totals: list[float]) -> bool:
+        """Add a sample. Return True if the oldest one was dropped for it."""
+        self.rows.append(row)
+        self.totals.extend(totals)
+        if len(self.rows) <= MOST_ROWS:
+            return False
+        self.rows.popleft()
+        del self.totals[: len(_TOTALS)]
+        return True
+
+    def forget(self, before_unix_ns: int) -> None:
+        gone = 0
+        while self.rows and self.rows[0][0] < before_unix_ns:
+            self.rows.popleft()
+            gone += 1
+        del self.totals[: gone * len(_TOTALS)]
+
+    def copy(self) -> "_Engine":
+        return _Engine(self.model, self.rows.copy(), self.totals[:])
+
+
+class RooflineMetrics(Families):
+    """Keeps the last minute of samples of every engine, and computes its utilisation.
+
+    Args:
+        starts: returns the latest start of each engine of some replicas.
+        clock_unix_ns: the current time.
+        peaks: configured peaks of devices (`roofline.peaks.device_named`).
+    """
+
+    def __init__(
+        self,
+        starts: Callable[[Collection[str]], Sequence[EngineStart]],
+        clock_unix_ns: Callable[[], int],
+        peaks: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._ask = starts
+        self._clock_unix_ns = clock_unix_ns
+        self._peaks = peaks
+        self._engines: dict[EngineKey, _Engine] = {}
+        self._starts: dict[EngineKey, EngineStart] = {}
+        self._asked_unix_ns: int | None = None
+        self._swept_ns = 0
+        self._overflows = {"engine": 0, "sample": 0}
+        self._lock = threading.Lock()
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Add samples; engines beyond the limit are left out."""
+        with self._lock:
+            for sample in samples:
+                self._add(sample)
+
+    def families(self) -> Iterator[Family]:
+        """Yield the utilisation of every engine with a known shape and device."""
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            self._forget(now_unix_ns - SPAN_NS)
+            engines = {key: each.copy() for key, each in self._engines.items()}
+        # Only for engines that sent samples, because any sender can invent starts.
+        starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
+        alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
+        for key, each in engines.items():
+            if key in starts and len(each.rows) > 1:
+                start = starts[key]
+                kind = start.shape, start.device, read_chunks(start.arguments)
+                alike.setdefault(kind, {})[key] = each
+        by_name: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
+        for (shape, device, chunks), group in alike.items():
+            peaks = device_named(device, self._peaks)
+            for key, window in _windows(group, _shape(shape), peaks, chunks):
+                for name, values in by_name.items():
+                    value = getattr(window, name)
+                    if value is not None:
+                        values[group[key].model or "", key[0], str(key[1])] = value
+        for name, values in by_name.items():
+            if values:
+                yield gauge(ROOFLINES[name], values)
+        if any(self._overflows.values()):
+            yield counter(LEFT_OUT, {(what,): number for what, number in self._overflows.items()})
+
+    def _add(self, sample: EngineSample) -> None:
+        key = sample.replica, sample.engine
+        engine = self._engines.get(key)
+        if engine is None:
+            now_unix_ns = self._clock_unix_ns()
+            if len(self._engines) >= MOST_ENGINES and now_unix_ns - self._swept_ns >= SWEEP_NS:
+                self._forget(now_unix_ns - SPAN_NS)
+            if len(self._engines) >= MOST_ENGINES:
+                self._overflows["engine"] += 1
+                return
+            engine = self._engines[key] = _Engine(sample.model)
+        engine.model = sample.model or engine.model
+        totals = (getattr(sample, name) for name in _TOTALS)
+        self._overflows["sample"] += engine.add(
+            (sample.at_unix_ns, sample.process, sample.started_unix_ns),
+            [nan if value is None else value for value in totals],
+        )
+        engine.forget(sample.at_unix_ns - SPAN_NS)
+
+    def _forget(self, before_unix_ns: int) -> None:
+        self._swept_ns = before_unix_ns + SPAN_NS
+        for key, engine in list(self._engines.items()):
+            engine.forget(before_unix_ns)
+            if not engine.rows:
+                del self._engines[key]
+
+    def _in_force(
+        self, now_unix_ns: int, replicas: Collection[str]
+    ) -> Mapping[EngineKey, EngineStart]:
+        if not replicas:
+            return {}
+        asked = self._asked_unix_ns
+        if asked is None or not 0 <= now_unix_ns - asked < STARTS_KEPT_NS:
+            self._asked_unix_ns = now_unix_ns
+            try:
+                self._starts = {
+                    (start.replica, start.engine): start for start in self._ask(replicas)
+                }
+            except Exception:  # a scrape must not fail because of it; earlier starts still hold
+                _log.warning("engine starts could not be read", exc_info=True)
+        return self._starts
+
+
+def _windows(
+    group: Mapping[EngineKey, _Engine],
+    shape: ModelShape | None,
+    device: Device | None,
+    chunks: Chunks | None,
+) -> Iterator[tuple[EngineKey, Window]]:
+    """Yield the utilisation of each engine, for engines with one shape on one device.
+
+    All engines are computed at once as one engine, each in a separate window of time. One by one, a
+    fleet takes five times as long.
+    """
+    keys, series = list(group), dict[tuple[int, int, int], int]()
+    at_ns: list[int] = []
+    numbers: list[int] = []
+    for place, each in enumerate(group.values()):
+        # Each window extends a minute before and after the engine's last sample, so a sample with
+        # a wrong clock does not affect the others.
+        begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
+        shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
+        for at, process, started in each.rows:
+            inside = begin_ns <= at + shift_ns < end_ns
+            at_ns.append(at + shift_ns if inside else -1)
+            numbers.append(series.setdefault((place, process, started), len(series)))
+    totals = np.frombuffer(b"".join(each.totals for each in group.values()), dtype=np.float64)
+    times = np.array(at_ns, dtype=np.int64)
+    kept = times >= 0
+    columns = Columns(
+        at_unix_ns=times[kept],
+        series=np.array(numbers, dtype=np.int64)[kept],
+        numbers=dict(zip(_TOTALS, totals.reshape(-1, len(_TOTALS))[kept].T, strict=True)),
+    )
+    for window in windows_of(columns, shape, device, width_s=_APART_NS / 1e9, chunks=chunks):
+        if window.steps:
+            yield keys[window.from_unix_ns // _APART_NS], window
+
+
+def _shape(text: str | None) -> ModelShape | None:
+    try:
+        return None if text is None else read_shape(text)
+    except UnknownShapeError:
+        return None

@@ -1,0 +1,133 @@
+"""Good events and all events per objective, by the exact threshold, counted as requests arrive.
+
+The counters are 0 from the start; otherwise Prometheus would miss the first event. A request that
+ended long before it was received (a replay, or an interrupted sender) is left out and counted as
+`late`, because Prometheus cannot date it back.
+
+A request in flight that is already bad counts with the first report that shows it, and never
+again: each report, and finally the request's row, has the request's age at the previous report.
+Counters do not decrease, so a request that a client error ends after it was counted stays bad.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from alerts.groups import Group, other, places_in
+from alerts.judging import EXCLUDED, Verdict
+from alerts.judging_in_flight import columns_of_reports, newly_bad, was_bad_in_flight
+from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table, table_of
+from alerts.objectives import Goodput
+from exporters.totals.request_batch import BoolArray, RequestBatch
+from telemetry.in_flight import InFlightRequest
+from telemetry.sketches import IntArray
+
+LATE: Final = "late"
+_BAD: Final = VERDICTS.index(Verdict.BAD)
+REASONS: Final = (*map(str, EXCLUDED), LATE)
+
+LATE_NS: Final = 300 * 10**9
+"""The shortest window of a paging alert; senders give up much earlier."""
+
+
+@dataclass(slots=True)
+class SloTotals:
+    """The counts of one objective, or of one of its groups, since start."""
+
+    events: int = 0
+    good: int = 0
+    excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+
+    def add(self, codes: np.ndarray, late: int) -> None:
+        """Add requests by their verdicts, and the number of late ones."""
+        self.excluded[LATE] += late
+        numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
+        for verdict, number in zip(VERDICTS, numbers, strict=True):
+            if verdict in EXCLUDED:
+                self.excluded[str(verdict)] += number
+            else:
+                self.events += number
+                self.good += number if verdict is Verdict.GOOD else 0
+
+    def copy(self) -> "SloTotals":
+        """Return a copy."""
+        return SloTotals(self.events, self.good, dict(self.excluded))
+
+
+Key = tuple[str, Group]
+"""An objective's name, and a group; () if it has none."""
+
+
+class SloCounts:
+    """Counts requests for every objective.
+
+    Args:
+        objectives: by name.
+        placed: the groups of an objective that are counted separately.
+    """
+
+    def __init__(
+        self,
+        objectives: Mapping[str, Goodput],
+        placed: Callable[[Goodput], tuple[Group, ...]],
+    ) -> None:
+        self._objectives = dict(objectives)
+        self._placed = placed
+        self._totals: dict[Key, SloTotals] = {}
+
+    def add(self, bulk: RequestBatch) -> None:
+        """Count requests for the objectives that apply to them."""
+        late = _late(bulk.now_unix_ns, bulk.ended_unix_ns)
+        for name, goodput in self._objectives.items():
+            columns = (*columns_of(goodput.where, goodput.good), *goodput.by)
+            table = table_of(bulk.rows, dict.fromkeys(columns))
+            codes = judge_table(goodput.where, goodput.good, table)
+            codes[was_bad_in_flight(goodput, bulk.rows)] = NOT_SELECTED
+            self._add(name, goodput, table, codes, late)
+
+    def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
+        """Count reports that are the first to show a missed objective."""
+        late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
+        for name, goodput in self._objectives.items():
+            bad = newly_bad(goodput, reports)
+            if bad.any():
+                table = pa.table(columns_of_reports(reports, goodput.by))
+                self._add(name, goodput, table, np.where(bad, _BAD, NOT_SELECTED), late)
+
+    def _add(
+        self, name: str, goodput: Goodput, table: pa.Table, codes: IntArray, late: BoolArray
+    ) -> None:
+        """Count requests in their groups.
+        Args:
+            name: of the objective.
+            goodput: the objective.
+            table: the requests, with the fields of `by`.
+            codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
+            late: (n,).
+        """
+        places, selected = self._places(goodput), codes != NOT_SELECTED
+        place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
+        for at in np.unique(place[selected]).tolist():
+            own = selected & (place == at)
+            totals = self._totals.setdefault((name, places[at]), SloTotals())
+            totals.add(codes[own & ~late], int(np.count_nonzero(own & late)))
+
+    def copy(self) -> dict[Key, SloTotals]:
+        """Return the counts as of now; a new group is at 0."""
+        keys = [
+            (name, group) for name, each in self._objectives.items() for group in self._places(each)
+        ]
+        self._totals = {key: self._totals.get(key, SloTotals()) for key in keys}
+        return {key: totals.copy() for key, totals in self._totals.items()}
+
+    def _places(self, goodput: Goodput) -> tuple[Group, ...]:
+        """Return the groups; the group of all others is first."""
+        return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
+
+
+def _late(now_unix_ns: int, at_unix_ns: IntArray) -> BoolArray:
+    late: BoolArray = now_unix_ns - at_unix_ns > LATE_NS
+    return late

@@ -1,0 +1,313 @@
+"""The link from an engine core to the front ends of its server, over a local socket.
+
+The front end adds the engine's accounts to its spans. Both ends find each other by a token
+that child processes inherit in their environment. Any local process can read the token in
+/proc/net/unix, so each end also asks the kernel for the user of the other end, and refuses
+every user but its own.
+
+The engine never waits. It keeps one log of messages, bounded in bytes, and a position in it for
+each front end, so that a slow front end loses nothing for a while. When a message leaves the
+log before a front end has read it, it is counted as dropped.
+
+Linux only (abstract sockets leave no files behind). On other systems, and between machines,
+there is no link, and spans are sent without the engine's accounts.
+"""
+
+import errno
+import os
+import secrets
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from tailspan_vllm import guard
+
+TOKEN_VARIABLE = "TAILSPAN_LINK"
+
+LOG_BYTES = 4 * 2**20
+"""Memory for messages that a front end has not read. An account takes about 300 bytes, so this
+is about 60 seconds at 200 requests a second."""
+
+RECENT = 512
+"""Messages that are sent to a front end that has just connected, though they are older."""
+
+PACKET_BYTES = 32768
+"""Size of a packet. The kernel's send buffer holds several (212,992 bytes by default)."""
+
+MESSAGE_BYTES = PACKET_BYTES - 4
+"""The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
+
+PACKETS_PER_FLUSH = 16
+"""Packets per front end. The engine's thread sends them: half a megabyte, ten times a second."""
+
+PACKETS_PER_READ = 1024
+"""Packets per engine: more than its log can hold."""
+
+FRONT_ENDS_LIMIT = 64
+"""Connections to one engine. Each API server on its machine has one."""
+
+ENGINES_LIMIT = 64
+"""Connections of one front end, and attempts to connect in one search."""
+
+ACCEPTS_PER_FLUSH = 16
+_REFUSED_KEPT = 4096
+_MESSAGE_OVERHEAD_BYTES = 48
+"""Size of a `bytes` object and its slot in the log."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""Linux's `struct ucred`: process, user, group."""
+
+
+def make_token(environ: "os._Environ[str]") -> None:
+    """Set a token for this process and its children, unless a parent has set one."""
+    environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
+
+
+class EngineEnd:
+    """The engine's end: listens, and sends messages to the front ends that have connected."""
+
+    def __init__(self, token: str, name: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.setblocking(False)
+        self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
+        self._listener.listen(ACCEPTS_PER_FLUSH)
+        self._fronts: list[_Front] = []
+        self._log: deque[bytes] = deque()
+        self._log_bytes = 0
+        self._first = 0
+        """The position of the oldest message in the log: the number of messages before it."""
+        self.greeting = b""
+        """Message that every front end receives first."""
+        self.dropped = 0
+        """Messages that a front end did not receive, summed over the front ends."""
+
+    def put(self, message: bytes) -> None:
+        """Append a message to the log, and drop the oldest ones if it is full."""
+        if len(message) > MESSAGE_BYTES:
+            self.dropped += max(1, len(self._fronts))
+            return
+        self._log.append(message)
+        self._log_bytes += len(message) + _MESSAGE_OVERHEAD_BYTES
+        while self._log_bytes > LOG_BYTES:
+            self._forget_oldest()
+            for front in self._fronts:
+                if front.position < self._first:
+                    front.position = self._first
+                    self.dropped += 1
+
+    def flush(self) -> None:
+        """Send as much as each front end accepts, without waiting."""
+        self._accept()
+        packets: dict[int, tuple[bytes, int]] = {}
+        for front in tuple(self._fronts):
+            self._push(front, packets)
+        if len(self._log) > 2 * RECENT:  # rarely, because this runs ten times a second
+            read_by_all = min((front.position for front in self._fronts), default=self._end)
+            while self._first < read_by_all and len(self._log) > RECENT:
+                self._forget_oldest()
+
+    def send_to_one(self, message: bytes) -> None:
+        """Send a message to one front end only, so that it is not counted twice.
+
+        It replaces an earlier such message that could not be sent yet.
+        """
+        self._accept()
+        if not self._fronts:
+            return
+        if len(message) > MESSAGE_BYTES:
+            self.dropped += 1
+            return
+        front = self._fronts[0]
+        front.sample = message
+        self._push(front, {})
+
+    def close(self) -> None:
+        """Close the listener and all connections."""
+        for end in (self._listener, *(front.connection for front in self._fronts)):
+            end.close()
+        self._fronts.clear()
+        self._log.clear()
+        self._log_bytes = 0
+
+    @property
+    def _end(self) -> int:
+        return self._first + len(self._log)
+
+    def _forget_oldest(self) -> None:
+        self._log_bytes -= len(self._log.popleft()) + _MESSAGE_OVERHEAD_BYTES
+        self._first += 1
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_FLUSH):
+            try:
+                connection, _address = self._listener.accept()
+            except OSError:
+                return  # no connection waits, or this process is out of file descriptors
+            connection.setblocking(False)
+            if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
+                guard.count("link.refused", "tailspan: refused a connection to the engine's link")
+                connection.close()
+                continue
+            # The first requests can end before the front end has found the engine.
+            position = max(self._first, self._end - RECENT)
+            self._fronts.append(_Front(connection, position, self.greeting))
+
+    def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
+        """Send a front end the messages that it lacks, until its buffer is full."""
+        for _ in range(PACKETS_PER_FLUSH):
+            aside = front.greeting or front.sample
+            if aside:
+                packet, count = _framed(aside), 0
+            elif front.position < self._end:
+                if front.position not in packets:
+                    packets[front.position] = self._packet(front.position)
+                packet, count = packets[front.position]
+            else:
+                return
+            try:
+                front.connection.send(packet)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOBUFS, errno.EINTR):
+                    return
+                if error.errno != errno.EMSGSIZE:
+                    self._fronts.remove(front)
+                    front.connection.close()
+                    return
+                self.dropped += count or 1  # the limit of this machine is lower than ours
+            if front.greeting:
+                front.greeting = b""
+            elif aside:
+                front.sample = b""
+            front.position += count
+
+    def _packet(self, position: int) -> tuple[bytes, int]:
+        """Return the messages from a position on, up to the size of a packet, and their number."""
+        framed: list[bytes] = []
+        size = 0
+        # By index: a deque is fast near its ends, and all but slow front ends read near the end.
+        for index in range(position - self._first, len(self._log)):
+            message = self._log[index]
+            size += 4 + len(message)
+            if size > PACKET_BYTES:
+                break
+            framed.append(_framed(message))
+        return b"".join(framed), len(framed)
+
+
+class _Front:
+    """A connected front end: its position in the log, and the messages for it alone."""
+
+    __slots__ = ("connection", "greeting", "position", "sample")
+
+    def __init__(self, connection: socket.socket, position: int, greeting: bytes) -> None:
+        self.connection = connection
+        self.position = position
+        self.greeting = greeting
+        self.sample = b""
+
+
+class FrontEnd:
+    """A front end's end: finds the engines of its server and reads what they send."""
+
+    def __init__(self, token: str) -> None:
+        self._prefix = f"@tailspan-{token}-"
+        self._engines: dict[str, socket.socket] = {}
+        self._refused: set[str] = set()
+        self._packet = bytearray(2 * PACKET_BYTES)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection to an engine is open."""
+        return bool(self._engines)
+
+    def discover(self) -> None:
+        """Connect to engines that have started."""
+        try:
+            table = Path("/proc/net/unix").read_text(errors="replace")
+        except OSError:
+            return
+        tries = 0
+        for line in table.splitlines():
+            _, at, name = line.partition(self._prefix)
+            address = self._prefix + name
+            # A listening socket has one line, and one more for each connection it accepted.
+            if not at or address in self._engines or address in self._refused:
+                continue
+            tries += 1
+            if tries > ENGINES_LIMIT or len(self._engines) >= ENGINES_LIMIT:
+                return
+            self._connect(address)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+    def read(self) -> list[bytes]:
+        """Return every message that has arrived since the last call."""
+        messages: list[bytes] = []
+        for address, engine in tuple(self._engines.items()):
+            if not self._read_from(engine, messages):
+                engine.close()  # the engine has ended
+                del self._engines[address]
+        return messages
+
+    def _connect(self, address: str) -> None:
+        engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Before connecting: otherwise a full queue of connections would block this thread.
+        engine.setblocking(False)
+        try:
+            engine.connect("\0" + address[1:])
+        except OSError:
+            engine.close()
+            return
+        if _is_ours(engine):
+            self._engines[address] = engine
+            return
+        guard.count("link.refused", "tailspan: refused a link that belongs to another user")
+        engine.close()
+        if len(self._refused) < _REFUSED_KEPT:
+            self._refused.add(address)
+
+    def _read_from(self, engine: socket.socket, messages: list[bytes]) -> bool:
+        """Read the packets of one engine. Return False if it has closed the connection."""
+        for _ in range(PACKETS_PER_READ):
+            try:
+                size = engine.recv_into(self._packet)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not size:
+                return False
+            messages += _unframed(self._packet, size)
+        return True
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Return whether the process at the other end runs as the same user as this one.
+
+    Source: unix(7), SO_PEERCRED.
+    """
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _process, user, _group = _CREDENTIALS.unpack(credentials)
+    return bool(user == os.geteuid())
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "little") + message
+
+
+def _unframed(packet: bytearray, length: int) -> Iterator[bytes]:
+    position = 0
+    while position < length:
+        begins = position + 4
+        ends = begins + int.from_bytes(packet[position:begins], "little")
+        if ends > length:
+            guard.count("link.malformed", "tailspan: dropped a malformed packet of an engine")
+            return
+        yield bytes(packet[begins:ends])
+        position = ends

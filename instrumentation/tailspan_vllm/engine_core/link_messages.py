@@ -1,0 +1,156 @@
+"""The messages that an engine core sends to the front ends of its server.
+
+Three kinds: an account of one request (binary, because there is one per request), the identity
+of an engine, and a sample of its totals (both JSON).
+"""
+
+import json
+import struct
+from math import isfinite, isinf
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
+
+from tailspan_vllm import names
+from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.step_billing import Bill
+from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.hardware import Machine
+from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
+
+_NUMBERS: dict[str, type] = {
+    name: kind
+    for name, hint in get_type_hints(Account).items()
+    for kind in (int, float)
+    if hint == kind | None
+}
+"""The numbers of an account, which are sent as they are, and what each is."""
+_numbers = attrgetter(*_NUMBERS)
+_ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}d")
+_NAN = float("nan")
+_UNKNOWN = (_NAN,) * 5
+
+
+class Identity(NamedTuple):
+    """Properties of an engine, for a front end that has no stat logger."""
+
+    engine: int
+    started_unix_ns: int
+    model: str
+    config: str
+    version: str
+    arguments: dict[str, Scalar]
+    process: int
+    machine: Machine
+
+
+class RequestAccount(NamedTuple):
+    """One request's account, and the engine that sent it."""
+
+    request_id: str
+    engine: int
+    account: Account
+
+
+def encode_account(engine: int, request_id: str, account: Account) -> bytes:
+    """Encode one request's account. The front end shortens request ids in the same way."""
+    return (
+        b"A"
+        + _ACCOUNT.pack(
+            engine,
+            *(account.prefill or _UNKNOWN),
+            *(account.decode or _UNKNOWN),
+            *(account.waited.parts if account.waited else _UNKNOWN),
+            account.waited.queued if account.waited else _NAN,
+            *(account.bill or (_NAN, _NAN)),
+            *map(_or_nan, _numbers(account)),
+        )
+        + bounded_id(request_id).encode()
+    )
+
+
+def encode_sample(sample: dict[str, Any]) -> bytes:
+    """Encode an engine's totals and step model."""
+    return b"S" + json.dumps(sample).encode()
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Encode the identity of an engine."""
+    return b"I" + json.dumps(identity).encode()
+
+
+def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
+    """Decode a message of any kind.
+
+    Raises:
+        ValueError: the message is malformed. No other exception is raised.
+    """
+    try:
+        kind = message[:1]
+        if kind == b"A":
+            return _account(message)
+        if kind == b"S":
+            return _sample(json.loads(message[1:]))
+        if kind == b"I":
+            return _identity(json.loads(message[1:]))
+    except (struct.error, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"malformed message {message[:1]!r}: {error}") from error
+    raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
+
+
+def _account(message: bytes) -> RequestAccount:
+    engine, *values = _ACCOUNT.unpack_from(message, 1)
+    if any(map(isinf, values)):
+        raise ValueError("malformed account: a value is infinite")
+    request_id = message[1 + _ACCOUNT.size :].decode()
+    if len(request_id) > TEXT_LIMIT:
+        raise ValueError(f"malformed account: its id has {len(request_id)} characters")
+    known = [None if value != value else value for value in values]
+    queued, billed_s, wasted_s = known[15:18]
+    account = Account(
+        prefill=None if known[0] is None else Parts(*values[:5]),
+        decode=None if known[5] is None else Parts(*values[5:10]),
+        waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
+        bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
+        **{
+            name: None if value is None else kind(value)
+            for (name, kind), value in zip(_NUMBERS.items(), known[18:], strict=True)
+        },
+    )
+    return RequestAccount(request_id, engine, account)
+
+
+def _sample(sample: dict[str, Any]) -> dict[str, Any]:
+    """Check a sample. A metric without a unit would break every later export of samples."""
+    if not _is_number(sample["engine"]):
+        raise ValueError(f"malformed sample: engine {sample['engine']!r}")
+    for field in ("totals", "gauges", "state"):
+        for name, value in sample.get(field, {}).items():
+            if name not in names.UNITS or not _is_number(value):
+                raise ValueError(f"malformed sample: {field} {name[:TEXT_LIMIT]!r}")
+    for hook, count in sample.get("failures", {}).items():
+        if len(hook) > TEXT_LIMIT or not _is_number(count):
+            raise ValueError(f"malformed sample: failures {hook[:TEXT_LIMIT]!r}")
+    return {"totals": {}, "gauges": {}, **sample}
+
+
+def _identity(fields: list[Any]) -> Identity:
+    identity = Identity(*fields)
+    identity = identity._replace(machine=Machine(*identity.machine))
+    wanted = (int, int, str, str, str, dict, int, Machine)
+    for name, value, kind in zip(Identity._fields, identity, wanted, strict=True):
+        if not isinstance(value, kind):
+            raise ValueError(f"malformed identity: {name} is a {type(value).__name__}")
+    for name, value in identity.arguments.items():
+        if not isinstance(value, str | int | float | None):
+            raise ValueError(f"malformed identity: argument {name[:TEXT_LIMIT]!r}")
+    return identity
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and isfinite(value)
+
+
+def _or_nan(value: float | None) -> float:
+    return _NAN if value is None else value

@@ -1,0 +1,415 @@
+"""Records the steps of an engine core, and sends accounts of its requests to the front ends.
+
+`scheduler_hooks.py` calls this inside guards. If an exception occurs here, it is counted, and the
+requests in the engine lose their accounts; nothing else is affected.
+
+Cost per step: a few sums over what was scheduled, none of them a Python loop over the batch, and
+a loop over the requests in prefill. The rest is computed ten times a second for all steps since,
+because code that runs once per step finds the processor's caches filled by the model and takes
+three times as long.
+
+Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
+"""
+
+import os
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.link import EngineEnd
+from tailspan_vllm.engine_core.link_messages import (
+    Identity,
+    encode_account,
+    encode_identity,
+    encode_sample,
+)
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
+from tailspan_vllm.engine_core.queue_waits import Queue
+from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
+from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
+from tailspan_vllm.engine_core.step_model import Work
+from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
+from tailspan_vllm.engine_state.hardware import machine_of
+
+CATCH_UP_S = 0.1
+"""Interval at which steps are entered, requests settled, and messages sent to the front ends."""
+
+SAMPLE_S = 1.0
+"""Interval between two samples of a busy engine. An engine that becomes idle sends one each time;
+otherwise its last steps might be reported hours later. A sample takes about 20 µs."""
+
+TRACK_LIMIT = 65536
+"""Maximum number of tracked requests. Further ones are counted with the accounts dropped."""
+
+STEPS_UNDER_WAY = 1024
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one per stage,
+asynchronous scheduling one more. At this number the hook evidently misses their ends."""
+
+UNSEEN_ENDS = 1024
+"""How many more requests may be tracked than the scheduler has before those that it lacks are
+removed, because the hook evidently missed their ends."""
+
+
+class _EndedStep(NamedTuple):
+    """A step that has ended and is not yet in the ledger."""
+
+    work: Work
+    begun: float
+    ended: float
+    sequences: int
+
+
+class _EndedRequest(NamedTuple):
+    """A request that has finished or been aborted."""
+
+    track: Track
+    last: int
+    """The last step that ended before the request did."""
+    paid: int
+    """The last step that computed something for it; a step that runs when it leaves is billed."""
+
+
+class EngineObserver:
+    """The ledger of one engine core, and its end of the link."""
+
+    def __init__(self, link: EngineEnd, engine: int) -> None:
+        self.ledger = Ledger()
+        self._link = link
+        self._engine = engine
+        self._tracks: dict[str, Track] = {}
+        self._prefilling: set[str] = set()
+        self._planned: deque[tuple[Any, Work, float, int]] = deque()
+        self._ended: list[_EndedStep] = []
+        self._freed: list[tuple[Track, int]] = []
+        """Requests freed during `update_from_output`, with the last step planned for each."""
+        self._leaving: list[_EndedRequest] = []
+        """Requests that have ended while a step with work for them is running."""
+        """A step of theirs is under way."""
+        self._unsettled: list[_EndedRequest] = []
+        self.in_update = False
+        """Whether vLLM is processing the outputs of a step. Requests freed meanwhile took part in
+        that step."""
+        self._queue: Queue | None = Queue()
+        """None if the reasons for waiting cannot be determined."""
+        self._obstacles: QueueObstacles | None = None
+        self._evicted = False
+        """Whether a request was preempted since the last scheduling decision."""
+        self._idle = True
+        self._last_end = 0.0
+        self._caught_up_at = self._sampled_at = 0.0
+        self._totals: dict[str, float] = dict.fromkeys(names.OF_THE_LEDGER, 0)
+        self._longest_s = 0.0
+        self._started_unix_ns = time.time_ns()
+        self._adapters = False
+        self._untracked: set[str] = set()
+        """Requests in the engine without a track: there were too many, or a hook failed."""
+        self._no_account = 0
+        """Requests that get no account: never tracked, or their track was lost."""
+
+    @property
+    def _step(self) -> int:
+        """The number of the step that is scheduled next."""
+        return self._last_step + 1 + len(self._planned)
+
+    @property
+    def _last_step(self) -> int:
+        """The number of the step that ended last."""
+        return self.ledger.next_step + len(self._ended) - 1
+
+    def queued(self, request_id: str) -> None:
+        """Record the arrival of a request, unless it continues a session."""
+        queue = self._queue
+        tracked = request_id in self._tracks or request_id in self._untracked
+        if queue is not None and len(queue) < TRACK_LIMIT and not tracked:
+            queue.joined(request_id, time.monotonic())
+
+    def _decided(self, scheduler: Any, output: Any, at: float) -> None:
+        """Record what keeps requests in the queue from now on."""
+        if self._queue is None:
+            return
+        try:
+            if self._obstacles is None:
+                self._obstacles = QueueObstacles(scheduler)
+            held = self._obstacles.held()
+            obstacle = self._obstacles.obstacle(output, held, self._evicted)
+            self._queue.decided(at, obstacle, held)
+            self._evicted = False
+        except Exception:
+            guard.note_failure("queue")
+            self._queue = None  # incomplete sums would look like complete ones
+
+    def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
+        """Record the work of a step that was scheduled."""
+        self.in_update = False  # the previous update may have raised
+        self._decided(scheduler, output, at)
+        if len(self._planned) >= STEPS_UNDER_WAY:
+            raise RuntimeError(f"the ends of {STEPS_UNDER_WAY} scheduled steps were not seen")
+        counts: dict[str, int] = output.num_scheduled_tokens
+        if not counts:
+            self._idle = self._idle or not self._planned
+            return
+        cached = output.scheduled_cached_reqs
+        begun = at if self._idle and not self._planned else 0.0
+        self._idle = False
+        if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
+            work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
+            self._planned.append((output, work, begun, len(counts)))
+            return
+        step = self._step
+        new = {request.req_id for request in output.scheduled_new_reqs}
+        # A preempted request comes back as resumed, or as new from the newer model runner.
+        for request_id in (*new, *cached.resumed_req_ids):
+            self._prefilling.add(request_id)
+            if track := self._tracks.get(request_id):
+                track.resumed_in.append(step)
+                continue
+            if request_id in self._untracked:
+                continue
+            waited = self._queue.admitted(request_id, at) if self._queue is not None else None
+            if len(self._tracks) < TRACK_LIMIT:
+                external = _external_tokens(scheduler.requests.get(request_id))
+                self._tracks[request_id] = Track(request_id, at, waited, external)
+            else:
+                self._untracked.add(request_id)
+                self._no_account += 1
+        context = sum(cached.num_computed_tokens)
+        tokens, attention, prefills = 0, 0.0, 0
+        for request_id in tuple(self._prefilling):
+            count = counts.get(request_id)
+            request = scheduler.requests.get(request_id)
+            if count is None or request is None:
+                continue
+            computed = request.num_computed_tokens
+            start = computed - count
+            prefills += 1
+            tokens += count
+            chunk = Chunk(step, count, count * (start + count / 2))
+            attention += chunk.attention
+            if request_id not in new:
+                context -= start
+            complete = computed >= request.num_tokens
+            if complete:
+                self._prefilling.discard(request_id)
+            if track := self._tracks.get(request_id):
+                track.chunks.append(chunk)
+                if complete:
+                    track.decodings.append(Decoding(step, computed))
+        work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
+        self._planned.append((output, work, begun, len(counts)))
+
+    def preempted(self, request_id: str) -> None:
+        """Record that a running request lost its KV cache and must be recomputed."""
+        track = self._tracks.get(request_id)
+        self._prefilling.discard(request_id)
+        self._evicted = True
+        if track is None:
+            return
+        last = self._step - 1
+        track.evicted_after.append(last)
+        if track.decodings and track.decodings[-1].last is None:
+            track.decodings[-1].last = max(last, track.decodings[-1].first)
+
+    def freed(self, request_id: str) -> None:
+        """Record that a request has finished or been aborted."""
+        self._prefilling.discard(request_id)
+        track = self._tracks.pop(request_id, None)
+        if track is None:
+            if request_id in self._untracked:
+                self._untracked.discard(request_id)
+            else:
+                self._left_queue(request_id)
+            return
+        paid = self._last_planned(request_id)
+        if self.in_update:
+            self._freed.append((track, paid))
+        elif paid > self._last_step:
+            self._leaving.append(_EndedRequest(track, self._last_step, paid))
+        else:
+            # No step may follow for hours.
+            self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
+            self._catch_up()
+
+    def _left_queue(self, request_id: str) -> None:
+        """Send the account of a request that never was in a step: its time in the queue."""
+        waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
+        if waited is None:
+            return
+        self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
+        if not self._planned:
+            self._link.flush()  # no step may come for hours
+
+    def _last_planned(self, request_id: str) -> int:
+        """Return the last planned step that includes a request, or else the last ended step."""
+        before = self._last_step
+        for place in range(len(self._planned), 0, -1):
+            if request_id in self._planned[place - 1][0].num_scheduled_tokens:
+                return before + place
+        return before
+
+    def ended(self, scheduler: Any, output: Any, results: Any) -> None:
+        """Record that a step's outputs are ready."""
+        self.in_update = False
+        planned = self._planned
+        if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
+            now = 0.0
+            for result in results.values():
+                now = max(now, result.timestamp)
+            now = now or time.monotonic()
+            ended = None
+            while ended is not output:
+                ended, work, begun, sequences = planned.popleft()
+                self._ended.append(_EndedStep(work, max(begun, self._last_end), now, sequences))
+                self._last_end = now
+            self._idle = not scheduler.has_unfinished_requests() and not self._planned
+        if self._freed or self._leaving:
+            last = self._last_step
+            gone = [_EndedRequest(track, last, max(last, paid)) for track, paid in self._freed]
+            gone += self._leaving
+            self._freed.clear()
+            self._unsettled += [each for each in gone if each.paid <= last]
+            self._leaving = [each for each in gone if each.paid > last]
+        now = self._last_end
+        if self._idle or now - self._caught_up_at >= CATCH_UP_S:
+            self._catch_up()
+            self._caught_up_at = now
+            if self._idle or now - self._sampled_at >= SAMPLE_S:
+                self._sampled_at = now
+                self._sample(scheduler)
+
+    def _catch_up(self) -> None:
+        """Enter ended steps into the ledger, settle ended requests, and send their accounts."""
+        steps, self._ended = self._ended, []
+        try:
+            for step in steps:
+                self._enter(step)
+        except Exception:
+            self.lose_track()  # later steps would get other numbers than the tracks have
+            raise
+        while self._unsettled:
+            track, last, paid = self._unsettled.pop()
+            try:
+                if account := self.ledger.settle(track, last, paid):
+                    self._link.put(encode_account(self._engine, track.request_id, account))
+            except Exception:  # one request must not cost the others their accounts
+                guard.note_failure("settle")
+                self._no_account += 1
+        self._link.flush()
+
+    def _enter(self, step: _EndedStep) -> None:
+        work, begun, ended, sequences = step
+        totals = self._totals
+        totals[names.STEPS] += 1
+        totals[names.BUSY_TIME] += ended - begun
+        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+        totals[names.PREFILL_ATTENTION] += work.prefill_attention
+        totals[names.CONTEXT_TOKENS] += work.context_tokens
+        totals[names.SCHEDULED_DECODES] += work.decodes
+        self._longest_s = max(self._longest_s, ended - begun)
+
+    def lose_track(self) -> None:
+        """Remove the tracks of all requests in the engine after a hook failed.
+
+        Their accounts would be wrong, and nothing would show it.
+        """
+        lost = (self._tracks, self._freed, self._leaving, self._unsettled)
+        self._no_account += sum(map(len, lost))
+        self._untracked.update(self._tracks)
+        for each in (*lost, self._prefilling, self._planned):
+            each.clear()
+        self.in_update = False
+        self._idle = True  # the next step begins when it is scheduled
+
+    def close(self) -> None:
+        """Send a last sample, which reports the failures, and close the link."""
+        try:
+            self._link.send_to_one(encode_sample(self._sample_of({}, {})))
+        finally:
+            self._link.close()
+
+    @guard.harmless("introduce")
+    def introduce(self, scheduler: Any) -> None:
+        """Set the identity that every front end receives when it connects."""
+        from vllm import __version__ as vllm_version
+
+        config = scheduler.vllm_config
+        self._adapters = config.lora_config is not None
+        served, arguments = config.model_config.served_model_name, arguments_of(config)
+        machine = machine_of(config, self._started_unix_ns)
+        self._link.greeting = encode_identity(
+            Identity(
+                engine=self._engine,
+                started_unix_ns=self._started_unix_ns,
+                model=served if isinstance(served, str) else served[0],
+                config=fingerprint(arguments),
+                version=str(vllm_version),
+                arguments=arguments,
+                process=os.getpid(),
+                machine=machine,
+            )
+        )
+
+    @guard.harmless("sample")
+    def _sample(self, scheduler: Any) -> None:
+        model = self.ledger.model
+        gauges: dict[str, float | None] = {names.LONGEST_STEP: self._longest_s}
+        if model.ready:
+            gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
+            gauges[names.STEP_MODEL_ERROR] = model.error_ratio
+            gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
+        # From 0.18 to 0.30 `skipped_waiting` has the requests that are held back. Since 0.31
+        # `kv_holding_waiting` has those that hold blocks already.
+        queues = (
+            scheduler.waiting,
+            getattr(scheduler, "skipped_waiting", ()),
+            getattr(scheduler, "kv_holding_waiting", ()),
+        )
+        if self._adapters:
+            gauges[names.WAITING_LORAS] = sum(
+                request.lora_request is not None for queue in queues for request in queue
+            )
+        defined = {name: value for name, value in gauges.items() if value is not None}
+        state = {
+            names.RUNNING: len(scheduler.running),
+            names.WAITING: sum(map(len, queues)),
+        }
+        self._link.send_to_one(encode_sample(self._sample_of(defined, state)))
+        self._longest_s = 0.0
+        self._forget_unseen_ends(scheduler.requests)
+
+    def _sample_of(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
+        """Return a sample of the current totals with these gauges and this state."""
+        dropped = self._link.dropped + self._no_account
+        return {
+            "engine": self._engine,
+            "state": state,
+            "totals": {**self._totals, names.ACCOUNTS_DROPPED: dropped},
+            "gauges": gauges,
+            "failures": dict(guard.failures),
+        }
+
+    def _forget_unseen_ends(self, alive: Any) -> None:
+        """Remove the requests that the scheduler no longer has."""
+        enough = len(alive) + UNSEEN_ENDS
+        if len(self._tracks) > enough:
+            ended = [request_id for request_id in self._tracks if request_id not in alive]
+            self._no_account += len(ended)
+            for request_id in ended:
+                del self._tracks[request_id]
+            guard.count("unseen_ends", "tailspan: the hooks missed the end of requests")
+        if len(self._prefilling) > enough:
+            self._prefilling.intersection_update(alive)
+        if len(self._untracked) > enough:
+            self._untracked.intersection_update(alive)
+        if self._queue is not None and len(self._queue) > enough:
+            self._queue.keep(alive)
+
+
+def _external_tokens(request: Any) -> int | None:
+    """Return the prompt tokens that a KV connector provided; since 0.20 in the prefill's stats."""
+    prefill = getattr(request, "prefill_stats", None)
+    if prefill is not None:
+        return int(prefill.num_external_cached_tokens)
+    tokens = getattr(request, "num_external_computed_tokens", None)
+    return None if tokens is None else int(tokens)

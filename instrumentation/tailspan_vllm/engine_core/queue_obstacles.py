@@ -1,0 +1,92 @@
+"""Why requests stay in a scheduler's queue, read from the scheduler after each decision.
+
+The conditions are those that end vLLM's own loop over the waiting requests, checked in order of
+their duration: a full batch stays full until a request ends, memory until one ends or grows, and
+the token budget until the next step.
+
+Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
+"""
+
+from collections.abc import Set
+from typing import Any
+
+from tailspan_vllm.engine_core.queue_waits import Obstacle
+
+_NONE: frozenset[str] = frozenset()
+
+
+class QueueObstacles:
+    """Reads one scheduler. Values that its configuration fixes are read once."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        # Since 0.31 the batch may have more requests than `max_num_running_reqs`.
+        self._seats: int = getattr(scheduler, "max_num_active_reqs", None) or (
+            scheduler.max_num_running_reqs
+        )
+        self._budget: int = scheduler.max_num_scheduled_tokens
+        self._block_tokens: int = scheduler.vllm_config.cache_config.block_size
+        self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
+
+    def held(self) -> Set[str]:
+        """Return the requests that are not eligible; empty before 0.18, which has no such list."""
+        scheduler = self._scheduler
+        held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
+        if held is None:
+            held = getattr(scheduler, "skipped_waiting", None)
+        return {request.request_id for request in held} if held else _NONE
+
+    def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
+        """Return what keeps the eligible requests from joining the batch.
+
+        Args:
+            output: what was scheduled.
+            held: the requests that are not eligible.
+            preempted: whether this decision preempted a running request.
+
+        Returns: None if no eligible request waits.
+        """
+        scheduler = self._scheduler
+        first = self._first(held)
+        if first is None:
+            return None
+        paused = getattr(scheduler, "_pause_state", None)
+        if paused is not None and paused.name != "UNPAUSED":
+            return Obstacle.HELD
+        sessions = getattr(scheduler, "num_waiting_for_streaming_input", 0)
+        if len(scheduler.running) + sessions >= self._seats:
+            return Obstacle.SEATS
+        if preempted:
+            return Obstacle.KV
+        left = self._budget - output.total_num_scheduled_tokens
+        if left <= 0:
+            return Obstacle.BUDGET
+        if first.status.name.startswith("WAITING_FOR"):
+            return Obstacle.HELD
+        if not self._chunked and first.num_tokens > left:
+            return Obstacle.BUDGET
+        # The remaining reasons are budgets of other kinds: encoder inputs, or prefills balanced
+        # between engines.
+        return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
+
+    def _first(self, held: Set[str]) -> Any:
+        """Return the first eligible request in the scheduler's order, or None."""
+        scheduler = self._scheduler
+        # Since 0.31 the first queue has requests that hold blocks already, such as those whose
+        # cache was fetched; the second has the others, also those held back.
+        for queue in (getattr(scheduler, "kv_holding_waiting", None), scheduler.waiting):
+            if queue and not held:
+                return queue.peek_request()
+            for request in queue or ():
+                if request.request_id not in held:
+                    return request
+        return None
+
+    def _lacks_blocks(self, request: Any) -> bool:
+        """Return whether the free blocks may not suffice for a request without cache hits."""
+        cache = self._scheduler.kv_cache_manager
+        groups = len(cache.kv_cache_config.kv_cache_groups)
+        needed: int = -(-request.num_tokens // self._block_tokens) * groups
+        reserve: int = getattr(cache, "watermark_blocks", 0)
+        free: int = cache.block_pool.get_num_free_blocks()
+        return needed + reserve + groups > free

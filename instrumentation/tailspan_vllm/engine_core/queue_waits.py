@@ -1,0 +1,136 @@
+"""How long each obstacle kept requests in the engine's queue.
+
+Each step the scheduler decides which requests join the batch. The obstacle at that decision
+applies until the next one, and its duration is added to a running sum. A request's wait is a
+difference of two entries of the sums, so a waiting request costs nothing. Only requests that are
+not eligible themselves are recorded one by one, when that begins and when it ends.
+
+Pure: clock readings are arguments, all of one monotonic clock.
+"""
+
+from collections.abc import Container, Set
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from tailspan_vllm.request.parts import QueueParts
+
+
+class Obstacle(IntEnum):
+    """What keeps requests in the queue. Values index the running sums, see `QueueParts`."""
+
+    SEATS = 0
+    KV = 1
+    BUDGET = 2
+    HELD = 3
+
+
+class Waited(NamedTuple):
+    """A wait that has ended, by admission or because the request left."""
+
+    queued: float
+    parts: QueueParts
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One request in the queue."""
+
+    queued: float
+    before: list[float] = field(default_factory=list)
+    """The sums when it could first have been admitted, plus what was added while it was held."""
+    held_s: float = 0.0
+    held_since: float = 0.0
+    at_hold: list[float] | None = None
+    """The sums when it became ineligible; None while it is eligible."""
+
+
+class Queue:
+    """The queue of one engine."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0] * len(Obstacle)
+        self._obstacle: Obstacle | None = None
+        self._looked_at = 0.0
+        self._waits: dict[str, _Wait] = {}
+        self._new: list[_Wait] = []
+        self._held: Set[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def joined(self, request_id: str, at: float) -> None:
+        """Add a request."""
+        wait = self._waits[request_id] = _Wait(at)
+        self._new.append(wait)
+
+    def keep(self, alive: Container[str]) -> None:
+        """Remove all requests except these, because the hooks missed their ends."""
+        for request_id in [each for each in self._waits if each not in alive]:
+            del self._waits[request_id]
+
+    def left(self, request_id: str, at: float) -> Waited | None:
+        """Remove a request that was aborted; return its wait, or None if it was never added."""
+        if request_id not in self._waits:
+            return None
+        self._elapse(at)
+        return self._over(request_id, at)
+
+    def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
+        """Record a scheduling decision. `admitted` follows for the requests that it admitted.
+
+        Args:
+            at: when the decision began.
+            obstacle: what keeps eligible requests waiting from now on; None if none waits.
+            held: the requests that are not eligible themselves.
+        """
+        self._elapse(at)
+        self._obstacle, sums = obstacle, self._sums
+        for wait in self._new:
+            wait.before = sums
+        self._new.clear()
+        if held or self._held:
+            for request_id in held - self._held:
+                if wait_of := self._waits.get(request_id):
+                    wait_of.held_since, wait_of.at_hold = at, sums
+            for request_id in self._held - held:
+                if wait_of := self._waits.get(request_id):
+                    self._release(wait_of, at)
+            self._held = held
+
+    def admitted(self, request_id: str, at: float) -> Waited | None:
+        """Remove an admitted request; return its wait, or None if it was never added."""
+        return self._over(request_id, at)
+
+    def _elapse(self, at: float) -> None:
+        """Add the time since the last decision to the sum of its obstacle."""
+        if self._obstacle is not None:
+            # A copy, because `_Wait.before` refers to the current list.
+            self._sums = self._sums.copy()
+            self._sums[self._obstacle] += at - self._looked_at
+        self._looked_at = at
+
+    def _over(self, request_id: str, at: float) -> Waited | None:
+        wait = self._waits.pop(request_id, None)
+        if wait is None:
+            return None
+        self._release(wait, at)
+        # A request that arrived after the last decision has only waited for the next one.
+        since = wait.before or self._sums
+        seats, kv, budget, held = (
+            now - before for now, before in zip(self._sums, since, strict=True)
+        )
+        held += wait.held_s
+        step = at - wait.queued - seats - kv - budget - held
+        return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
+
+    def _release(self, wait: _Wait, at: float) -> None:
+        """End a request's ineligible time, and exclude from its wait what was added meanwhile."""
+        if wait.at_hold is None:
+            return
+        wait.held_s += at - wait.held_since
+        wait.before = [
+            before + now - then
+            for before, now, then in zip(wait.before, self._sums, wait.at_hold, strict=True)
+        ]
+        wait.at_hold = None

@@ -1,0 +1,166 @@
+"""The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
+
+The names are private to vLLM and are checked before use. `observer.py` processes the calls.
+
+Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
+"""
+
+import time
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core.observer import EngineObserver
+from tailspan_vllm.guard import Arguments, Keywords
+
+_READ = ("requests", "has_unfinished_requests", "running", "waiting", "vllm_config")
+"""Attributes of the scheduler that the ledger requires."""
+
+_READ_OF_OUTPUT = ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cached_reqs")
+_READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
+
+
+def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
+    """Wrap the scheduler's methods.
+
+    Args:
+        make_observer: called at the first request, in the process that runs the scheduler.
+
+    Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
+    `update_from_output` and `_free_request` exist.
+    """
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    return install_on(Scheduler, make_observer)
+
+
+def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> list[str]:
+    """Wrap the methods of a class of schedulers. See `install`."""
+    hooks = _SchedulerHooks(make_observer)
+    wrapped: dict[str, Any] = {}
+    missing: list[str] = []
+    for name, wrap in (
+        ("schedule", hooks.schedule),
+        ("update_from_output", hooks.update_from_output),
+        ("_free_request", hooks.free_request),
+        ("_preempt_request", hooks.preempt_request),
+        ("add_request", hooks.add_request),
+    ):
+        original = getattr(scheduler_class, name, None)
+        try:
+            if not callable(original) or iscoroutinefunction(original):
+                raise TypeError("no such method")
+            wrapped[name] = wrap(original)
+        except (TypeError, ValueError) as error:
+            missing.append(f"{scheduler_class.__name__}.{name} ({error})")
+    # If the ends of requests were not seen, their tracks would never be removed.
+    if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
+        for name, wrapper in wrapped.items():
+            setattr(scheduler_class, name, wrapper)
+    return missing
+
+
+class _SchedulerHooks:
+    """The wrappers, and the observer, which is created at the first request."""
+
+    def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
+        self._make = make_observer
+        self._observer: EngineObserver | None = None
+        self._probed = False
+        self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
+
+    def schedule(self, original: Any) -> Any:
+        """Record the work of each step."""
+
+        def before(args: Arguments, kwargs: Keywords) -> float:
+            if self._observer is None:
+                self._begin(args[0])
+            return time.monotonic()
+
+        def after(at: float, output: Any, args: Arguments, kwargs: Keywords) -> None:
+            observer = self._observer
+            if observer is not None and (self._probed or self._fits(output)):
+                observer.scheduled(args[0], output, at)
+
+        return self._hooks.around(
+            original, "schedule", before=before, after=after, failed=self._lose_track
+        )
+
+    def update_from_output(self, original: Any) -> Any:
+        """Record when the outputs of each step were ready."""
+        output_of = guard.argument(original, 1, "scheduler_output")
+
+        def before(args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is not None:
+                self._observer.in_update = True
+
+        def after(_: None, results: Any, args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is not None:
+                self._observer.ended(args[0], output_of(args, kwargs), results)
+
+        return self._hooks.around(
+            original, "update_from_output", before=before, after=after, failed=self._lose_track
+        )
+
+    def add_request(self, original: Any) -> Any:
+        """Record when each request arrived."""
+        request_of = guard.argument(original, 1, "request")
+
+        def before(args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is None:
+                self._begin(args[0])
+            if self._observer is not None:
+                self._observer.queued(request_of(args, kwargs).request_id)
+
+        return self._hooks.around(original, "add_request", before=before)
+
+    def free_request(self, original: Any) -> Any:
+        """Record when each request left."""
+        request_of = guard.argument(original, 1, "request")
+
+        def before(args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is not None:
+                self._observer.freed(request_of(args, kwargs).request_id)
+
+        return self._hooks.around(original, "free_request", before=before)
+
+    def preempt_request(self, original: Any) -> Any:
+        """Record when a request was preempted."""
+        request_of = guard.argument(original, 1, "request")
+
+        def before(args: Arguments, kwargs: Keywords) -> None:
+            if self._observer is not None:
+                self._observer.preempted(request_of(args, kwargs).request_id)
+
+        return self._hooks.around(original, "preempt_request", before=before)
+
+    def _begin(self, scheduler: Any) -> None:
+        lacking = guard.missing(scheduler, _READ)
+        if lacking:
+            self._hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
+            return
+        try:
+            self._observer = self._make()
+            self._observer.introduce(scheduler)
+        except Exception:
+            guard.note_failure("introduce")
+            self._hooks.switch_off("the observer could not start")
+
+    def _fits(self, output: Any) -> bool:
+        """Check once that a step has the attributes that the ledger reads."""
+        lacking = guard.missing(output, _READ_OF_OUTPUT)
+        lacking += guard.missing(getattr(output, "scheduled_cached_reqs", None), _READ_OF_CACHED)
+        if lacking:
+            self._hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
+        self._probed = True
+        return not lacking
+
+    def _lose_track(self) -> None:
+        if self._observer is not None:
+            self._observer.lose_track()
+
+    def _give_up(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.close()

@@ -1,0 +1,129 @@
+"""Splits the duration of a step among its requests, by the work that each had in it.
+
+    w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
+
+The whole duration is split, stalls included, so the shares of all requests sum to it. Before the
+step model is fitted, tokens are the weights. Running sums, like the ledger's: a request's cost is
+proportional to its prefill chunks and decode runs.
+
+Work that was lost in a preemption and computed again is reported separately, as wasted.
+
+Pure. Exact if every decode grows by one token a step. Speculative decoding grows by more; then a
+request's share is slightly too low as its context grows.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailspan_vllm.engine_core.step_model import Work
+
+BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
+"""The weights before the model is fitted: each computed token has the same weight."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A part of a request's prefill, computed in one step."""
+
+    step: int
+    tokens: int
+    attention: float
+
+    @property
+    def start(self) -> float:
+        """The number of prompt tokens before this chunk."""
+        return self.attention / self.tokens - self.tokens / 2 if self.tokens else 0.0
+
+
+@dataclass(slots=True)
+class Decoding:
+    """A run of steps (first, last] that each gave the request a token."""
+
+    first: int
+    context: int
+    last: int | None = None
+
+
+class Bill(NamedTuple):
+    """Seconds of engine steps: useful work for a request, and work computed again."""
+
+    billed_s: float
+    wasted_s: float
+
+
+@dataclass(slots=True)
+class Billing:
+    """Running sums over the steps; the first `forgotten` entries were dropped."""
+
+    forgotten: int = 0
+    _sums: tuple["array[float]", ...] = field(
+        default_factory=lambda: tuple(array("d") for _ in range(6))
+    )
+    _running: list[float] = field(default_factory=lambda: [0.0] * 6)
+
+    def enter(
+        self, step: int, work: Work, sequences: int, duration: float, coefficients: Sequence[float]
+    ) -> None:
+        """Enter one step.
+
+        Args:
+            step: its number, one more than the previous step's.
+            work: what was computed in it.
+            sequences: the number of requests in it.
+            duration: in seconds.
+            coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
+        """
+        gamma, alpha, kappa, beta, delta = coefficients
+        p, q, c, n = work
+        whole = gamma + alpha * p + kappa * q + beta * c + delta * n
+        scale = duration / whole if whole > 0 else 0.0
+        each = scale * gamma / sequences if sequences else 0.0
+        read = scale * beta
+        added = (each, scale * alpha, scale * kappa, read, read * step, scale * delta)
+        running = self._running
+        for index, value in enumerate(added):
+            running[index] += value
+            self._sums[index].append(running[index])
+
+    def forget(self, count: int) -> None:
+        """Drop the oldest steps."""
+        for column in self._sums:
+            del column[:count]
+        self.forgotten += count
+
+    def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
+        """Return the bill of one request, all of whose steps are still stored.
+
+        Args:
+            chunks: its prefill chunks, in order of their steps.
+            decodings: its decode runs, in order of their steps.
+            last: the last step that is billed.
+        """
+        billed = wasted = reached = 0.0
+        for chunk in chunks:
+            if chunk.step > last or not chunk.tokens:
+                continue
+            for run in decodings:
+                if run.last is not None and run.last < chunk.step:
+                    reached = max(reached, run.context + run.last - run.first)
+            each, alpha, kappa, _, _, _ = self._between(chunk.step - 1, chunk.step)
+            share = each + alpha * chunk.tokens + kappa * chunk.attention
+            start = chunk.start
+            again = min(max(reached - start, 0.0), chunk.tokens) / chunk.tokens
+            wasted += share * again
+            billed += share * (1 - again)
+            reached = max(reached, start + chunk.tokens)
+        for run in decodings:
+            end = last if run.last is None else min(run.last, last)
+            if end > run.first:
+                each, _, _, read, read_index, delta = self._between(run.first, end)
+                grown = read_index - (run.first + 1) * read
+                billed += each + delta + run.context * read + grown
+        return Bill(billed, wasted)
+
+    def _between(self, after: int, upto: int) -> list[float]:
+        """Return what the steps in (after, upto] added to each sum."""
+        low, high = after - self.forgotten, upto - self.forgotten
+        return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

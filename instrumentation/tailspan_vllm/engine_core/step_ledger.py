@@ -1,0 +1,351 @@
+"""The step ledger: the work and duration of every engine step, and each request's share.
+
+Running sums over the steps make a request's share of any range of steps a difference of two
+entries. Nothing is done per token; a request's cost is proportional to its prefill chunks. The
+size is bounded: the oldest steps are dropped, and an older request gets no split.
+
+Pure: clock readings are arguments, all of one monotonic clock.
+"""
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.range_max import RangeMax
+from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
+from tailspan_vllm.engine_core.step_model import StepModel, Work
+from tailspan_vllm.request.parts import Parts
+
+CAPACITY = 32768
+
+
+@dataclass(slots=True)
+class Track:
+    """What the ledger records of one request while it is in the engine."""
+
+    request_id: str
+    scheduled: float
+    waited: Waited | None = None
+    """Its wait in the queue."""
+    external_cached_tokens: int | None = None
+    """Prompt tokens that came from outside the engine when it was first scheduled."""
+    chunks: list[Chunk] = field(default_factory=list)
+    decodings: list[Decoding] = field(default_factory=list)
+    evicted_after: list[int] = field(default_factory=list)
+    """The last step before each preemption."""
+    resumed_in: list[int] = field(default_factory=list)
+    """The first step after each resumption."""
+
+    def until(self, last: int) -> "Track":
+        """Return the track as of the end of this step."""
+        return replace(
+            self,
+            chunks=[chunk for chunk in self.chunks if chunk.step <= last],
+            decodings=[run for run in self.decodings if run.first <= last],
+        )
+
+
+class Account(NamedTuple):
+    """One request's engine time. A field is None if the ledger cannot determine it."""
+
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    prefill: Parts | None = None
+    decode: Parts | None = None
+    itl_max_s: float | None = None
+    waited: Waited | None = None
+    others_prefill_tokens_max: int | None = None
+    external_cached_tokens: int | None = None
+    bill: Bill | None = None
+
+
+class Ledger:
+    """The steps of one engine."""
+
+    def __init__(self, model: StepModel | None = None, capacity: int = CAPACITY) -> None:
+        self.model = model or StepModel()
+        self._capacity = capacity
+        self._forgotten = 0
+        self._ends = array("d")
+        self._gaps = RangeMax()
+        """Time from the end of the previous step to the end of each step."""
+        self._prefill_tokens = RangeMax()
+        # Running sums; entry k includes step k. f = the step's duration over its prediction. A
+        # request's own work is computed from the sum of each coefficient.
+        self._billing = Billing()
+        self._unknown = array("q")
+        self._stall = array("d")
+        self._prefill = array("d")  # f·(α·P + κ·Q)
+        self._shared = array("d")  # the step without its stall, times the share of prefill in it
+        self._base = array("d")  # f·γ
+        self._alpha = array("d")
+        self._kappa = array("d")
+        self._beta = array("d")
+        self._beta_index = array("d")  # f·β·k: a decode's context grows by one each step
+        self._delta = array("d")
+        self._running = [0.0] * 9
+        self._sums = (
+            self._stall,
+            self._prefill,
+            self._shared,
+            self._base,
+            self._alpha,
+            self._kappa,
+            self._beta,
+            self._beta_index,
+            self._delta,
+        )
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step that ends next."""
+        return self._forgotten + len(self._ends)
+
+    def end_step(self, work: Work, begun: float, ended: float, sequences: int) -> float:
+        """Enter one step. Steps end in the order in which they were scheduled.
+
+        Args:
+            work: what was scheduled.
+            begun: when it could begin: the end of the previous step, or when the engine woke up.
+            ended: when its outputs were ready.
+            sequences: the number of requests in it.
+
+        Returns: its stall, in seconds.
+        """
+        duration = max(ended - begun, 0.0)
+        model = self.model
+        predicted = model.predict(work) if model.ready else 0.0
+        unknown = 0
+        stall = prefill = shared = 0.0
+        f = gamma = alpha = kappa = beta = delta = 0.0
+        if predicted > 0:
+            stall = model.stall_of(duration, predicted)
+            gamma, alpha, kappa, beta, delta = model.coefficients
+            f = (duration - stall) / predicted
+            variable = predicted - gamma
+            if work.prefill_tokens and variable > 0:
+                modelled = alpha * work.prefill_tokens + kappa * work.prefill_attention
+                prefill = f * modelled
+                shared = (duration - stall) * modelled / variable
+        else:
+            unknown = 1
+        weights = model.coefficients if predicted > 0 else BY_TOKENS
+        self._billing.enter(self.next_step, work, sequences, duration, weights)
+        model.learn(work, duration)
+        added = (
+            stall,
+            prefill,
+            shared,
+            f * gamma,
+            f * alpha,
+            f * kappa,
+            f * beta,
+            f * beta * self.next_step,
+            f * delta,
+        )
+        for index, value in enumerate(added):
+            self._running[index] += value
+            self._sums[index].append(self._running[index])
+        self._unknown.append((self._unknown[-1] if self._unknown else 0) + unknown)
+        self._gaps.append(ended - self._ends[-1] if self._ends else 0.0)
+        self._prefill_tokens.append(work.prefill_tokens)
+        self._ends.append(ended)
+        if len(self._ends) >= 2 * self._capacity:
+            self._forget(self._capacity)
+        return stall
+
+    def _forget(self, count: int) -> None:
+        for column in (self._ends, self._unknown, *self._sums):
+            del column[:count]
+        self._billing.forget(count)
+        self._gaps.forget(count)
+        self._prefill_tokens.forget(count)
+        self._forgotten += count
+
+    # --- settling ----------------------------------------------------------------------------
+
+    def settle(
+        self, track: Track, last: int | None = None, paid: int | None = None
+    ) -> Account | None:
+        """Split a request's prefill and decode.
+
+        Args:
+            track: what was recorded of it.
+            last: the last step that ended before the request did; by default the last entered.
+            paid: the last step that computed something for it; by default `last`.
+
+        Returns: only the bill for a request that left during its first step. None if the steps
+        at its beginning were dropped.
+        """
+        if last is None:
+            last = self.next_step - 1
+        first_step = self._first_step(track)
+        upto = last if paid is None else paid
+        if first_step is None or first_step > upto:
+            return None
+        bill = self._billing.of(track.chunks, track.decodings, upto)
+        if first_step > last:
+            return Account(track.scheduled, waited=track.waited, bill=bill)
+        if upto > last:
+            track = track.until(last)
+        prefill_end = track.decodings[0].first if track.decodings else last
+        prefill_preempted, decode_preempted = self._preempted(track, prefill_end, last)
+        latest = track.decodings[-1] if track.decodings else None
+        known = not self._between(self._unknown, first_step - 1, last)
+        return Account(
+            scheduled=track.scheduled,
+            first_token=self._end_of(prefill_end) if latest else None,
+            last_token=self._end_of(last if latest.last is None else latest.last)
+            if latest
+            else None,
+            prefill=self._prefill_parts(track, first_step, prefill_end, prefill_preempted)
+            if known
+            else None,
+            decode=self._decode_parts(track, last, decode_preempted)
+            if known and track.decodings
+            else None,
+            itl_max_s=self._longest_gap(track, last),
+            waited=track.waited,
+            others_prefill_tokens_max=self._most_prefill_of_others(track, last),
+            external_cached_tokens=track.external_cached_tokens,
+            bill=bill,
+        )
+
+    def _first_step(self, track: Track) -> int | None:
+        """Return the step that ran when the request was scheduled; None if it was dropped."""
+        position = bisect_right(self._ends, track.scheduled)
+        if position == 0 and self._forgotten:
+            return None
+        return self._forgotten + position
+
+    def _end_of(self, step: int) -> float:
+        return self._ends[step - self._forgotten]
+
+    def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
+        """Return what the steps in (after, upto] added."""
+        low, high = after - self._forgotten, upto - self._forgotten
+        return sums[high] - (sums[low] if low >= 0 else 0)
+
+    def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
+        """Return seconds from preemption until caught up, before and after the first token."""
+        before = after = 0.0
+        for number, evicted in enumerate(track.evicted_after):
+            resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
+            if track.decodings and evicted >= prefill_end:
+                caught_up = next(
+                    (run.first for run in track.decodings if run.first >= resumed), last
+                )
+                after += self._end_of(min(caught_up, last)) - self._end_of(evicted)
+            else:
+                since = max(track.scheduled, self._end_of(evicted))
+                before += max(0.0, self._end_of(min(resumed - 1, last)) - since)
+        return before, after
+
+    def _prefill_parts(
+        self, track: Track, first_step: int, prefill_end: int, preempted: float
+    ) -> Parts:
+        total = max(0.0, self._end_of(prefill_end) - track.scheduled)
+        own = others_prefill = mine_stall = 0.0
+        for chunk in track.chunks:
+            if chunk.step > prefill_end:
+                break
+            before, step = chunk.step - 1, chunk.step
+            mine = (
+                self._between(self._alpha, before, step) * chunk.tokens
+                + self._between(self._kappa, before, step) * chunk.attention
+            )
+            own += mine + self._between(self._base, before, step)
+            others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
+            mine_stall += self._between(self._stall, before, step)
+        # Steps during its prefill that had no work for it are attributed to other requests, in
+        # proportion to their work; while it was preempted, to the preemption.
+        steps_with = sum(
+            self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
+            for chunk in track.chunks
+            if chunk.step <= prefill_end
+        )
+        without = max(0.0, total - steps_with - preempted)
+        if without > 0:
+            span = total - steps_with
+            shared = self._between(self._shared, first_step - 1, prefill_end) - sum(
+                self._between(self._shared, chunk.step - 1, chunk.step)
+                for chunk in track.chunks
+                if chunk.step <= prefill_end
+            )
+            stalled = self._between(self._stall, first_step - 1, prefill_end) - mine_stall
+            ratio = without / span if span > 0 else 0.0
+            others_prefill += min(max(shared, 0.0) * ratio, without)
+            mine_stall += min(max(stalled, 0.0) * ratio, without)
+        return _summing_to(total, own, others_prefill, preempted, mine_stall)
+
+    def _begun(self, step: int, not_before: float) -> float:
+        position = step - self._forgotten
+        return max(not_before, self._ends[position - 1]) if position > 0 else not_before
+
+    def _decode_parts(self, track: Track, last: int, preempted: float) -> Parts:
+        total = self._end_of(last) - self._end_of(track.decodings[0].first)
+        own = others_prefill = stall = 0.0
+        for run in track.decodings:
+            first, end = run.first, last if run.last is None else run.last
+            if end <= first:
+                continue
+            beta = self._between(self._beta, first, end)
+            grown = self._between(self._beta_index, first, end) - first * beta
+            own += (
+                self._between(self._base, first, end)
+                + self._between(self._delta, first, end)
+                + run.context * beta
+                + grown
+            )
+            others_prefill += self._between(self._prefill, first, end)
+            stall += self._between(self._stall, first, end)
+        return _summing_to(total, own, others_prefill, preempted, stall)
+
+    def _longest_gap(self, track: Track, last: int) -> float | None:
+        """Return the longest time between two tokens in seconds; None for fewer than two."""
+        longest = None
+        previous_end: int | None = None
+        for run in track.decodings:
+            end = last if run.last is None else run.last
+            if previous_end is not None:
+                gap = self._end_of(run.first) - self._end_of(previous_end)
+                longest = max(gap, longest or 0.0)
+            low, high = run.first - self._forgotten, end - self._forgotten
+            if high > low >= 0:
+                longest = max(self._gaps.greatest(low + 1, high + 1), longest or 0.0)
+            previous_end = end
+        return longest
+
+    def _most_prefill_of_others(self, track: Track, last: int) -> int:
+        """Return the maximum of other requests' prompt tokens in one of the request's steps."""
+        most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
+        for chunk in track.chunks:
+            if chunk.step <= last:
+                most = max(most, tokens[chunk.step - forgotten] - chunk.tokens)
+        for run in track.decodings:
+            end = last if run.last is None else run.last
+            if end > run.first:
+                most = max(most, tokens.greatest(run.first + 1 - forgotten, end + 1 - forgotten))
+        return int(most)
+
+
+def _summing_to(
+    total: float, own: float, others_prefill: float, preempted: float, stall: float
+) -> Parts:
+    """Return parts that sum to `total`; the remainder is `others_decode`.
+
+    If rounding, or work that the model does not include, makes the remainder negative, the
+    modelled parts are reduced in proportion. The sum and the measured parts stay.
+    """
+    preempted = min(preempted, total)
+    stall = min(stall, total - preempted)
+    modelled = own + others_prefill
+    room = total - preempted - stall
+    if modelled > room:
+        shrink = room / modelled if modelled > 0 else 0.0
+        own, others_prefill = own * shrink, others_prefill * shrink
+    others_decode = max(0.0, total - preempted - stall - own - others_prefill)
+    return Parts(own, others_prefill, others_decode, preempted, stall)

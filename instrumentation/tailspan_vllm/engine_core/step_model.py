@@ -1,0 +1,195 @@
+"""A model of the duration of an engine step, fitted while the engine serves.
+
+    step ≈ γ + α·P + κ·Q + β·C + δ·N
+
+P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens
+read by decodes, N decoding sequences; coefficients non-negative. The fit is relative least
+squares with Huber weights (a long stall must not bias it) and exponential forgetting, stored as
+normal equations: a step costs a few dozen multiplications and no memory. Each step is predicted
+before the model is updated with it, so the reported error is that on held-out steps.
+
+Pure. What it leaves out: docs/ledger.md.
+Source: Huber, "Robust Estimation of a Location Parameter", 1964, for the weights.
+"""
+
+from typing import NamedTuple
+
+SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
+"""Typical sizes of 1, P, Q, C, N: they keep the normal equations well conditioned."""
+
+FORGET = 1 - 1 / 4000
+"""The weight of a step halves every 2,800 steps."""
+
+MIN_STEPS = 64
+"""Steps to fit before anything is predicted."""
+
+SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
+"""Steps between two solutions: at first, and after `SETTLED_STEPS`."""
+
+SETTLED_STEPS = 512
+SWEEPS = 12
+HUBER = 3.0
+"""Residuals above this multiple of the typical one get a lower weight."""
+
+STALL_TYPICAL = 8.0
+STALL_RATIO = 0.5
+"""A step is stalled if its excess over the prediction is above both: this multiple of the typical
+error, and this share of the prediction. A smaller excess is noise, shared by all requests."""
+
+
+PACE_STEP = 0.02
+"""Change of the logarithm of the pace in one step: 35 steps from 1 to 2."""
+
+PACE_LIMIT = 50.0
+
+GAIN_LIMIT = 1e12
+
+_UP, _DOWN, _LEAST = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
+
+
+class Work(NamedTuple):
+    """What was scheduled in one step."""
+
+    prefill_tokens: float
+    prefill_attention: float
+    context_tokens: float
+    decodes: float
+
+
+class StepModel:
+    """The fit of one engine."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._coefficients = [0.0] * 5  # in scaled units
+        self.coefficients = _unscaled(self._coefficients)
+        """(γ, α, κ, β, δ): seconds, and seconds per unit of P, Q, C, N."""
+        self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
+        self._moment = [0.0] * 5
+        self._gain = 1.0
+        """Weight of the newest step. It grows instead of all earlier weights shrinking: one
+        multiplication instead of twenty."""
+        self.pace = 1.0
+        """Running median of duration over prediction. It shows within tens of steps that a
+        machine became slower; the fit needs thousands."""
+        self._typical_ratio = 0.2
+        self._typical_s = 0.0
+        self._weight = 0.0
+        self._residual_square = self._square = self._sum = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough steps were fitted to predict one."""
+        return self.steps >= MIN_STEPS
+
+    @property
+    def error_ratio(self) -> float | None:
+        """Typical |error| on held-out steps, relative to the prediction; None before any."""
+        return self._typical_ratio if self.ready else None
+
+    @property
+    def r_squared(self) -> float | None:
+        """Share of the held-out steps' variance that was predicted; None before any."""
+        if not self._weight:
+            return None
+        variance = self._square - self._sum * self._sum / self._weight
+        return 1 - self._residual_square / variance if variance > 0 else None
+
+    def predict(self, work: Work) -> float:
+        """Return the seconds that a step with this work should take."""
+        gamma, alpha, kappa, beta, delta = self._coefficients
+        p, q, c, n = work
+        return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
+
+    def stall_of(self, duration: float, predicted: float) -> float:
+        """Return the excess that no scheduled work explains; 0 if within the fit's noise.
+
+        An excess that all recent steps have is a slower machine, not a stall.
+        """
+        expected = predicted * max(self.pace, 1.0)
+        surplus = duration - expected
+        noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * expected
+        return surplus if surplus > noise else 0.0
+
+    def learn(self, work: Work, duration: float) -> None:
+        """Update the model with one step."""
+        predicted = self.predict(work)
+        huber = 1.0
+        if self.ready:
+            up = duration > predicted * self.pace
+            self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
+            residual = duration - predicted
+            ratio = abs(residual) / max(predicted, 1e-9)
+            # Relative to the pace: the fit must follow a change that all steps have in common.
+            around = max(predicted * self.pace, 1e-9)
+            stray = abs(duration - around) / around
+            huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
+            # Like a running median, a clipped mean ignores stalls, and it costs less.
+            self._typical_ratio += 0.01 * (
+                min(ratio, 4 * self._typical_ratio) - self._typical_ratio
+            )
+            if huber == 1.0 or stray < STALL_RATIO:
+                self._weight = self._weight * FORGET + 1
+                self._sum = self._sum * FORGET + duration
+                self._square = self._square * FORGET + duration * duration
+                self._residual_square = self._residual_square * FORGET + residual * residual
+        self._typical_s += (duration - self._typical_s) / min(self.steps + 1, 200)
+        size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
+        if size > 0:  # else no step has taken any time yet
+            self._accumulate(work, duration, huber / (size * size))
+        self.steps += 1
+        every = SOLVE_EVERY if self.steps <= SETTLED_STEPS else SETTLED_SOLVE_EVERY
+        if self.steps % every == 0:
+            self._solve()
+
+    def _accumulate(self, work: Work, duration: float, weight: float) -> None:
+        self._gain /= FORGET
+        weight *= self._gain
+        p, q, c, n = work
+        p, q, c, n = p / 1e3, q / 1e6, c / 1e5, n / 1e2
+        moment, (ones, ps, qs, cs, ns) = self._moment, self._normal
+        weighted_c, weighted_n = weight * c, weight * n
+        ones[0] += weight
+        ones[3] += weighted_c
+        ones[4] += weighted_n
+        cs[3] += weighted_c * c
+        cs[4] += weighted_c * n
+        ns[4] += weighted_n * n
+        moment[0] += weight * duration
+        moment[3] += weighted_c * duration
+        moment[4] += weighted_n * duration
+        if p:
+            weighted_p, weighted_q = weight * p, weight * q
+            ones[1] += weighted_p
+            ones[2] += weighted_q
+            ps[1] += weighted_p * p
+            ps[2] += weighted_p * q
+            ps[3] += weighted_p * c
+            ps[4] += weighted_p * n
+            qs[2] += weighted_q * q
+            qs[3] += weighted_q * c
+            qs[4] += weighted_q * n
+            moment[1] += weighted_p * duration
+            moment[2] += weighted_q * duration
+        if self._gain > GAIN_LIMIT:
+            self._normal = [[value / self._gain for value in line] for line in self._normal]
+            self._moment = [value / self._gain for value in moment]
+            self._gain = 1.0
+
+    def _solve(self) -> None:
+        """Solve non-negative least squares by coordinate descent from the current solution."""
+        upper, x = self._normal, self._coefficients
+        whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
+        rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]
+        for _ in range(SWEEPS):
+            for i, (a, b, c, d, e), diagonal, moment in rows:
+                others = a * x[0] + b * x[1] + c * x[2] + d * x[3] + e * x[4] - diagonal * x[i]
+                x[i] = max(0.0, (moment - others) / diagonal)
+        self.coefficients = _unscaled(x)
+
+
+def _unscaled(coefficients: list[float]) -> tuple[float, float, float, float, float]:
+    gamma, alpha, kappa, beta, delta = (
+        value / scale for value, scale in zip(coefficients, SCALES, strict=True)
+    )
+    return gamma, alpha, kappa, beta, delta

@@ -1,0 +1,1 @@
+"""One engine: statistics, configuration, hardware, model shape, processor time."""

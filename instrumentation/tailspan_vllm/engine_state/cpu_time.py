@@ -1,0 +1,77 @@
+"""Processor time of this process, of an engine core and of the machine; age of this process.
+
+Totals begin at the first reading. Nothing here raises; unavailable values are absent. Linux only.
+
+Source: proc_pid_stat(5), proc_stat(5).
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tailspan_vllm import names
+
+
+class Processors:
+    """Reads processor time. Used on the reading thread only.
+
+    Args:
+        proc: the folder of the proc file system.
+        own_cpu_s: returns the processor time of this process.
+    """
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        own_cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._proc = proc
+        self._own_cpu_s = own_cpu_s
+        self._ticks_per_s = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+        self._first: dict[tuple[str, int], float] = {}
+
+    def host(self) -> dict[str, float]:
+        """Return the totals of this process and of the machine, by metric name."""
+        totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
+        try:
+            with (self._proc / "stat").open() as file:
+                # The first line is the sum over all processors.
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+                    int, file.readline().split()[1:9]
+                )
+        except (OSError, ValueError):
+            return totals
+        busy_s = (user + nice + system + irq + softirq) / self._ticks_per_s
+        totals[names.HOST_BUSY_TIME] = self._since(names.HOST_BUSY_TIME, 0, busy_s)
+        steal_s = steal / self._ticks_per_s
+        totals[names.HOST_STEAL_TIME] = self._since(names.HOST_STEAL_TIME, 0, steal_s)
+        return totals
+
+    def core(self, process: int | None) -> dict[str, float]:
+        """Return the total of an engine core's process, by metric name."""
+        if process is None:
+            return {}
+        try:
+            text = (self._proc / str(process) / "stat").read_text()
+            # The fields follow the program's name, which may contain any character.
+            fields = text.rpartition(")")[2].split()
+            used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
+        except (OSError, ValueError, IndexError):
+            return {}
+        return {names.CORE_CPU_TIME: self._since(names.CORE_CPU_TIME, process, used_s)}
+
+    def _since(self, name: str, process: int, now_s: float) -> float:
+        return max(0.0, now_s - self._first.setdefault((name, process), now_s))
+
+
+def own_age_s(proc: Path = Path("/proc")) -> float | None:
+    """Return the time since this process started, module loading included; None if unavailable."""
+    try:
+        text = (proc / "self" / "stat").read_text()
+        started_ticks = int(text.rpartition(")")[2].split()[19])
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    age_s = now_s - started_ticks / os.sysconf("SC_CLK_TCK")
+    return age_s if age_s >= 0 else None

@@ -1,0 +1,80 @@
+"""The hardware of an engine, the shape of its model, and how long it took to load.
+
+Reported once, in the engine's start event. Values that this vLLM does not provide are absent.
+Bytes, FLOPs and cost are computed from them.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.cpu_time import own_age_s
+from tailspan_vllm.engine_state.model_shape import shape_of
+
+T = TypeVar("T")
+
+MOST_LOADING_S = 3_600.0
+"""A longer loading time belongs to a program that created an engine late in its life. Six times
+vLLM's own limit for an engine's start (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
+
+
+class Machine(NamedTuple):
+    """Name of the device, number of devices of one engine, shape of the model by key."""
+
+    device: str | None
+    gpus: int | None
+    shape: dict[str, Scalar]
+    loading_s: float | None = None
+    """Time from the start of the process until the engine was ready."""
+
+
+UNKNOWN = Machine(None, None, {})
+
+
+def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
+    """Return what this vLLM provides. Never raises; a value that fails is absent.
+
+    Args:
+        vllm_config: the engine's configuration.
+        started_unix_ns: when the engine was ready; None for now.
+    """
+    loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
+    device = _attempt("device", _device)
+    gpus = _attempt("gpus", lambda: _gpus(vllm_config))
+    return Machine(device, gpus, _attempt("shape", lambda: shape_of(vllm_config)) or {}, loading_s)
+
+
+def _attempt(what: str, find: Callable[[], T]) -> T | None:
+    try:
+        return find()
+    except Exception:
+        guard.note_failure(what)
+        return None
+
+
+def _loading_s(started_unix_ns: int | None) -> float | None:
+    age_s = own_age_s()
+    if age_s is None:
+        return None
+    since_s = 0.0 if started_unix_ns is None else (time.time_ns() - started_unix_ns) / 1e9
+    loading_s = max(0.0, age_s - since_s)
+    return loading_s if loading_s <= MOST_LOADING_S else None
+
+
+def _device() -> str | None:
+    from vllm.platforms import current_platform
+
+    if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
+        return None  # it would initialise CUDA and take GPU memory in this process
+    ask = getattr(current_platform, "get_device_name", None)
+    name = ask() if ask is not None else None
+    return name[:256] if isinstance(name, str) and name else None
+
+
+def _gpus(vllm_config: Any) -> int | None:
+    if getattr(vllm_config.device_config, "device_type", "cpu") == "cpu":
+        return None
+    parallel = vllm_config.parallel_config
+    return int(parallel.tensor_parallel_size) * int(parallel.pipeline_parallel_size)

@@ -1,0 +1,74 @@
+"""The state of one engine: gauges, running totals, configuration, hardware."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.hardware import UNKNOWN, Machine
+
+Number = int | float
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(slots=True)
+class EngineState:
+    """Gauges and running totals of one engine, by metric name of `names.py`."""
+
+    engine: int
+    started_unix_ns: int
+    model: str | None = None
+    config: str | None = None
+    gauges: dict[str, Number] = field(default_factory=dict)
+    totals: dict[str, Number] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    """Failures of our hooks, by hook. `snapshot` adds this process's to the engine core's."""
+    drops: dict[str, int] = field(default_factory=dict)
+    """Requests of this process that are not reported, by reason."""
+
+    load: Any = None
+    """The latest `SchedulerStats`, or None; `step_statistics.load_of` reads it."""
+    catch_up: Callable[[], None] = _nothing
+    """Adds up the recorded steps; called before a snapshot."""
+    version: str | None = None
+    arguments: dict[str, Scalar] = field(default_factory=dict)
+    """The engine arguments in force, as `config_fingerprint.arguments_of` returns them."""
+    machine: Machine = UNKNOWN
+
+    def add(self, name: str, amount: Number) -> None:
+        """Add to a running total, which begins at zero."""
+        self.totals[name] = self.totals.get(name, 0) + amount
+
+    def snapshot(
+        self,
+        own_totals: Mapping[str, Number],
+        hook_failures: Mapping[str, int],
+        drops: Mapping[str, int] | None = None,
+    ) -> "EngineState":
+        """Return a copy that the engine's next step does not change.
+
+        Args:
+            own_totals: totals of the instrumentation itself, reported with every engine.
+            hook_failures: failures of our hooks in this process, by hook.
+            drops: requests that are not reported, by reason.
+        """
+        return replace(
+            self,
+            load=None,
+            catch_up=_nothing,
+            gauges=dict(self.gauges),
+            totals={**self.totals, **own_totals},
+            failures=dict(Counter(hook_failures) + Counter(self.failures)),
+            drops=dict(drops or {}),
+        )
+
+
+class Sample(NamedTuple):
+    """The state of one engine at an instant."""
+
+    at_unix_ns: int
+    state: EngineState

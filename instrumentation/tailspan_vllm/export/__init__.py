@@ -1,0 +1,1 @@
+"""The threads that complete, queue and send telemetry, and the retry rules."""

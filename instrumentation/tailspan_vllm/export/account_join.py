@@ -1,0 +1,195 @@
+"""Joins the engine cores' accounts, samples and identities to the front end's records.
+
+One thread may read the link while another completes records.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Container
+from typing import Any
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.link import FrontEnd
+from tailspan_vllm.engine_core.link_messages import Identity, RequestAccount, decode
+from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import RequestRecord
+
+KEPT = 32768
+"""Accounts kept for later records, including accounts of other API servers' requests."""
+
+ENGINES_KEPT = 1024
+"""Engines whose samples and identities are kept, more than any server has."""
+
+DISCOVER_S = 5.0
+
+_AS_SETTLED = tuple(
+    {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
+)
+"""What a record takes from its account under the same name. Instants it has of its own."""
+
+
+class AccountJoin:
+    """Messages of this server's engines that no record or state has used yet."""
+
+    def __init__(self, token: str | None) -> None:
+        self._link = FrontEnd(token) if token else None
+        self._accounts: OrderedDict[str, RequestAccount] = OrderedDict()
+        self._samples: dict[int, dict[str, Any]] = {}
+        self._identities: dict[int, Identity] = {}
+        self._unclaimed: set[int] = set()
+        self._discovered_at = 0.0
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the link."""
+        if self._link is not None:
+            self._link.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection to an engine is open."""
+        return self._link is not None and self._link.connected
+
+    def read(self) -> None:
+        """Read and store the messages that have arrived."""
+        if self._link is None:
+            return
+        if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
+            self._link.discover()
+            self._discovered_at = time.monotonic()
+        messages = self._link.read()
+        with self._lock:
+            self._take(messages)
+
+    def _take(self, messages: list[bytes]) -> None:
+        for message in messages:
+            try:
+                decoded = decode(message)
+            except ValueError as error:
+                guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
+                continue
+            if isinstance(decoded, RequestAccount):
+                self._accounts[decoded.request_id] = decoded
+            elif isinstance(decoded, Identity):
+                self._identities[decoded.engine] = decoded
+            else:
+                self._take_sample(decoded)
+        while len(self._accounts) > KEPT:
+            self._accounts.popitem(last=False)
+        for by_engine in (self._samples, self._identities):
+            while len(by_engine) > ENGINES_KEPT:
+                by_engine.popitem()
+
+    def _take_sample(self, sample: dict[str, Any]) -> None:
+        """Replace an engine's sample, but keep the longest step since the last export."""
+        gauges = sample["gauges"]
+        before = self._samples.get(sample["engine"], {}).get("gauges", {})
+        if names.LONGEST_STEP in before:
+            longest = gauges.get(names.LONGEST_STEP, 0.0)
+            gauges[names.LONGEST_STEP] = max(longest, before[names.LONGEST_STEP])
+        self._samples[sample["engine"]] = sample
+
+    def apply(self, record: RequestRecord) -> bool:
+        """Complete a record with its account, and with its engine's model and configuration.
+
+        Returns: False if an account may still arrive.
+        """
+        with self._lock:
+            return self._apply(record)
+
+    def _apply(self, record: RequestRecord) -> bool:
+        complete = self._settle(record)
+        if record.model is None and record.engine_request_id is not None and self._identities:
+            # An offline LLM has no stat logger, so its front end has no model name.
+            identity = self._identities.get(record.engine if record.engine is not None else -1)
+            if identity is None and len(self._identities) == 1:
+                (identity,) = self._identities.values()
+            if identity is not None:
+                record.model, record.config = identity.model, identity.config
+        return complete
+
+    def _settle(self, record: RequestRecord) -> bool:
+        if self._link is None or not self._link.connected:
+            return True
+        if record.engine_request_id is None or not record.awaits_account:
+            return True
+        settled = self._accounts.pop(record.engine_request_id, None)
+        if settled is None:
+            return False
+        account, record.engine = settled.account, settled.engine
+        if account.bill is not None:
+            record.billed_s, record.wasted_s = account.bill
+        record.queue_parts = account.waited.parts if account.waited else None
+        record.prefill_parts, record.decode_parts = account.prefill, account.decode
+        for name in _AS_SETTLED:
+            setattr(record, name, getattr(account, name))
+        if record.left_early:
+            _set_instants_until_left(record, account)
+        elif record.scheduled is None and account.scheduled is not None:
+            # vLLM keeps no statistics (--disable-log-stats, or an offline LLM); the ledger does.
+            record.queued = record.arrived
+            record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
+            record.first_token, record.last_token = account.first_token, account.last_token
+            record.delivered = max(record.delivered, record.last_token or record.scheduled)
+        return True
+
+    def unclaimed(self, known: Container[int]) -> list[EngineState]:
+        """Return states of the engines that have no stat logger in this process.
+
+        Their identities came over the link. An offline `LLM` loads no stat loggers.
+        """
+        with self._lock:
+            identities = dict(self._identities)
+        self._unclaimed.update(engine for engine in identities if engine not in known)
+        return [
+            EngineState(
+                engine=engine,
+                started_unix_ns=identity.started_unix_ns,
+                model=identity.model,
+                config=identity.config,
+                version=identity.version,
+                arguments=identity.arguments,
+                machine=identity.machine,
+            )
+            for engine, identity in identities.items()
+            if engine not in known
+        ]
+
+    def process_of(self, engine: int) -> int | None:
+        """Return the process of an engine; None until its identity has arrived."""
+        identity = self._identities.get(engine)
+        return None if identity is None else identity.process
+
+    def add_sample(self, state: EngineState) -> None:
+        """Add an engine's own totals and step model to its state."""
+        state.gauges.pop(names.LONGEST_STEP, None)  # it belongs to the previous interval
+        with self._lock:
+            sample = self._samples.pop(state.engine, None)
+        if sample is not None:
+            state.totals |= sample["totals"]
+            state.gauges |= sample["gauges"]
+            if state.engine in self._unclaimed:
+                state.gauges |= sample["state"]
+            state.failures = sample.get("failures", {})
+
+
+def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
+    """Set the engine's instants that precede the client's leaving.
+
+    The engine learns of the abort later and may have continued with the request meanwhile.
+    """
+    if account.waited is None:
+        return
+    reached = max(record.received, record.handed or record.received)
+    for name, instant in (
+        ("queued", account.waited.queued),
+        ("scheduled", account.scheduled),
+        ("first_token", account.first_token),
+        ("last_token", account.last_token),
+    ):
+        if instant is None or instant > record.delivered:
+            break
+        reached = max(reached, instant)
+        setattr(record, name, reached)

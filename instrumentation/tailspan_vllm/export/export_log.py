@@ -1,0 +1,98 @@
+"""Log lines about sending: one at the start, then one whenever the state changes."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tailspan_vllm.export.destination import Signal
+from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.settings import Settings
+
+REPEAT_S: Final = 600.0
+"""Minimum interval between two lines about the same refusal."""
+
+_ITEMS: Final[dict[Signal, str]] = {
+    "traces": "spans",
+    "metrics": "samples",
+    "logs": "events (engine starts, requests in flight)",
+}
+
+
+class ExportLog:
+    """Decides which outcomes are logged. Used on the sending thread.
+
+    Args:
+        settings: where signals are sent.
+        logger: vLLM's.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        logger: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._logger = logger
+        self._clock = clock
+        self._away: set[Signal] = set()
+        self._logged_at: dict[tuple[str, str], float] = {}
+        self._begun = False
+
+    @property
+    def away(self) -> frozenset[Signal]:
+        """The signals that wait for the collector to accept data again."""
+        return frozenset(self._away)
+
+    def begin(self) -> None:
+        """Log where data is sent, and which variables are malformed. Idempotent."""
+        if self._begun:
+            return
+        self._begun = True
+        self._logger.info(
+            "tailspan: capturing; spans and samples go to %s (%s)",
+            self._settings.destinations["traces"].shown,
+            self._settings.protocol,
+        )
+        for complaint in self._settings.complaints:
+            self._logger.warning("tailspan: %s", complaint)
+
+    def note(self, signal: Signal, outcome: Outcome) -> None:
+        """Record the answer to one message; log a change."""
+        was_away = self.away
+        if outcome.retryable:
+            self._away.add(signal)
+        else:
+            self._away.discard(signal)
+        shown = self._settings.destinations[signal].shown
+        if self.away and not was_away:
+            unreachable = outcome.verdict is Verdict.UNREACHABLE
+            self._logger.warning(
+                "tailspan: %s (%s): %s; keeping up to %d spans, trying again",
+                f"no collector at {shown}"
+                if unreachable
+                else f"the collector at {shown} asks to wait",
+                self._settings.protocol,
+                outcome.reason,
+                self._settings.queue_limit,
+            )
+        elif was_away and not self.away:
+            self._logger.warning("tailspan: the collector at %s is back", shown)
+        if outcome.verdict in (Verdict.REFUSED, Verdict.DENIED) or outcome.rejected:
+            self._refused(signal, shown, outcome.reason)
+
+    def _refused(self, signal: Signal, shown: str, reason: str) -> None:
+        # Refusals are grouped by their code: the text after it may differ each time.
+        group, now = (signal, reason.partition(":")[0]), self._clock()
+        if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
+            return
+        self._logged_at[group] = now
+        self._logger.warning(
+            "tailspan: the collector at %s refuses %s: %s; what it refuses is dropped and counted,"
+            " the rest is sent",
+            shown,
+            _ITEMS[signal],
+            reason,
+        )

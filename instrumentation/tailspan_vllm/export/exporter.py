@@ -1,0 +1,120 @@
+"""The sending thread's work: exports spans, samples, engine starts and requests in flight."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.sdk.resources import Resource
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.export_log import ExportLog
+from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
+from tailspan_vllm.export.outbox import Backoff, Outbox
+from tailspan_vllm.export.reader import SAMPLES_KEPT
+from tailspan_vllm.export.span_queue import Drops, SpanQueue
+from tailspan_vllm.export.transport import Outcome, post_to
+from tailspan_vllm.otlp.encoder import encode_numbers, export_of
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.request_span import SCOPE
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.settings import Settings, resource_attributes
+
+SAMPLES_PER_EXPORT: Final = 120
+"""A sample has about 6 kB; many collectors accept at most 4 MiB per message."""
+
+
+class Exporter:
+    """Sends what is queued, once per call.
+
+    Args:
+        settings: destinations and batch size.
+        drops: counts lost requests.
+        reports: writes to the log.
+    """
+
+    def __init__(self, settings: Settings, drops: Drops, reports: ExportLog) -> None:
+        self._settings = settings
+        self._reports = reports
+        self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
+        # OpenTelemetry's detectors start threads, which a program that is ending cannot do.
+        self._detected = _detected()
+        self._port: int | None = None
+        self._resource = self._named_resource()
+        self._spans: dict[SpanQueue, Outbox[bytes]] = {}
+        self._spans_backoff = Backoff()
+        self._drops = drops
+        self._metrics = Outbox[Sample](
+            self._post["metrics"],
+            lambda samples: encode_numbers(metrics_of(samples, self._resource)),
+            SAMPLES_PER_EXPORT,
+            lambda _count, _reason: None,  # totals are cumulative, and the refusal is logged
+            partial(reports.note, "metrics"),
+        )
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._starts = EngineStarts(self._send_events)
+        self._in_flight = InFlightReports(self._send_events)
+
+    def name(self, port: int | None) -> None:
+        """Name the replica by its port from now on; engine starts are sent again."""
+        if port != self._port:
+            self._port = port
+            self._resource = self._named_resource()
+            self._starts.resend()
+
+    @guard.harmless("send_spans")
+    def send_spans(self, queue: SpanQueue) -> None:
+        """Send a queue's encoded spans."""
+        if queue not in self._spans:
+            self._spans[queue] = Outbox(
+                self._post["traces"],
+                lambda spans: export_of(self._resource, SCOPE, spans),
+                self._settings.batch_limit,
+                self._drops.add,
+                partial(self._reports.note, "traces"),
+                backoff=self._spans_backoff,  # both queues have the same collector
+            )
+        self._spans[queue].send(queue.spans, queue.taken)
+
+    @guard.harmless("send_samples")
+    def send_samples(self, samples: deque[Sample]) -> None:
+        """Send samples. If the collector is away, the latest `SAMPLES_KEPT` are kept."""
+        while samples:
+            self._samples.append(samples.popleft())
+        self._metrics.send(self._samples)
+
+    @guard.harmless("send_starts")
+    def send_starts(self, engines: Mapping[int, EngineState]) -> None:
+        """Send engine starts that the collector has not accepted yet."""
+        if self._reports.away - {"logs"}:
+            # When the collector is back, it may have lost them or be another one.
+            self._starts.resend()
+        elif self._settings.events:
+            self._starts.send(list(engines.values()), self._resource, time.monotonic())
+
+    @guard.harmless("send_in_flight")
+    def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
+        """Report the requests in flight, unless spans wait: reports must not delay them."""
+        if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
+            self._in_flight.send(in_flight, build, self._resource)
+
+    def _send_events(self, message: ExportLogsServiceRequest) -> Outcome:
+        outcome = self._post["logs"](message.SerializeToString())
+        self._reports.note("logs", outcome)
+        return outcome
+
+    def _named_resource(self) -> Resource:
+        return self._detected.merge(Resource(resource_attributes(os.environ, self._port)))
+
+
+def _detected() -> Resource:
+    try:
+        return Resource.create()
+    except Exception:  # a detector failed, or a variable of OpenTelemetry is malformed
+        guard.note_failure("resource")
+        return Resource({})

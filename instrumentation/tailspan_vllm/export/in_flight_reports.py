@@ -1,0 +1,105 @@
+"""ExportLog requests that have not ended, so that a request that is too late counts while it runs.
+
+Each report is a log record (`tailspan.request.in_flight`) with the ids of the span that follows.
+A message is sent until the collector accepts or refuses it, and the next is built only then.
+Each report, and finally the span, can therefore state the age at the previous report.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.sdk.resources import Resource
+
+from tailspan_vllm.export.outbox import Backoff
+from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.otlp.log_events import in_flight_message_of
+from tailspan_vllm.request.exchange import Flight
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.request.record import RequestRecord
+
+YOUNGEST_S: Final = 5.0
+"""Minimum age. Younger requests are not reported, because most end before the next export."""
+
+REPORT_S: Final = 10.0
+"""Interval between two reports. Objectives are evaluated every 15 s, so each sees a report."""
+
+MAX_REQUESTS: Final = 1_000
+"""Requests in one report, oldest first; the others count when they end. vLLM runs at most 1,024
+at once on the largest GPUs (`max_num_seqs`)."""
+
+REFUSED_PAUSE_S: Final = 300.0
+"""Pause after a refused report: many backends do not accept log records."""
+
+Export = Callable[[ExportLogsServiceRequest], Outcome]
+BuildInFlight = Callable[[Flight, float], RequestRecord]
+"""Builds the record of a flight as of an instant."""
+
+
+class InFlightReports:
+    """ExportLog one process's requests in flight. Use it on one thread only.
+
+    Args:
+        export: sends a message.
+        clock: monotonic seconds.
+        backoff: when to send again.
+    """
+
+    def __init__(
+        self,
+        export: Export,
+        clock: Callable[[], float] = time.monotonic,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._export = export
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._due = 0.0
+        self._pending: ExportLogsServiceRequest | None = None
+        self._before: list[tuple[Flight, float | None]] = []
+        """The flights of the pending message, and the time of the previous report of each."""
+
+    def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
+        """Send a report if one is due.
+
+        Args:
+            in_flight: the requests that have not ended.
+            build: builds their records.
+            resource: this process.
+        """
+        now = self._clock()
+        if self._pending is None and now >= self._due:
+            self._due = now + REPORT_S
+            records = self._records(in_flight, build, now)
+            if records:
+                self._pending = in_flight_message_of(records, resource)
+        if self._pending is None or not self._backoff.due(now):
+            return
+        outcome = self._export(self._pending)
+        if outcome.retryable:
+            self._backoff.wait(now, outcome.wait_s)
+            return
+        self._backoff.reset()
+        if outcome.verdict is not Verdict.ACCEPTED:
+            self._due = now + REFUSED_PAUSE_S
+            for flight, before in self._before:
+                flight.reported_at = before
+        self._pending, self._before = None, []
+
+    def _records(
+        self, in_flight: InFlight, build: BuildInFlight, now: float
+    ) -> Sequence[RequestRecord]:
+        self._before, records = [], []
+        for flight in in_flight.oldest(MAX_REQUESTS):
+            if flight.exchange is None or now - flight.exchange.received < YOUNGEST_S:
+                continue
+            record, before = build(flight, now), flight.reported_at
+            flight.reported_at = now
+            # Checked after `reported_at` is set: a span that is built from now on contains it.
+            if flight in in_flight:
+                records.append(record)
+                self._before.append((flight, before))
+            else:
+                flight.reported_at = before
+        return records

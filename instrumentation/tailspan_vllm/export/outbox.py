@@ -1,0 +1,142 @@
+"""Sends one signal's items in order; retries, splits or drops batches that are not accepted.
+
+If the collector asks for a retry, the batch stays at the head of the queue for a pause. If it
+refuses the batch, the batch is halved until one item is left, which is dropped and counted; the
+batch size grows again as batches are accepted.
+
+Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
+"""
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from tailspan_vllm.export.transport import Outcome, Post, Verdict
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
+sender reaches the collector again within about 30 s."""
+
+JITTER: Final = 0.2
+"""The same as OpenTelemetry's. It keeps the servers of a fleet from retrying simultaneously."""
+
+LONGEST_REQUESTED_PAUSE_S: Final = 300.0
+"""The longest pause that a collector may request. By then the queue would be full, so a collector
+or proxy that requests more is misconfigured."""
+
+EXPORTS_PER_ROUND: Final = 64
+"""Finding one refused item takes about 2 log2(512) = 18 exports."""
+
+
+class Backoff:
+    """Computes when to send again.
+
+    Args:
+        jitter: a random factor around 1.
+    """
+
+    def __init__(self, jitter: Callable[[], float] | None = None) -> None:
+        self._jitter = jitter or (lambda: random.uniform(1 - JITTER, 1 + JITTER))
+        self._pause_s = FIRST_PAUSE_S
+        self._not_before = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether the pause is over."""
+        return now >= self._not_before
+
+    def wait(self, now: float, requested_s: float | None) -> None:
+        """Begin a pause: as long as the collector requested, or twice the last one."""
+        if requested_s is None:
+            self._not_before = now + self._pause_s * self._jitter()
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        else:
+            self._not_before = now + min(requested_s, LONGEST_REQUESTED_PAUSE_S)
+
+    def reset(self) -> None:
+        """Reset the pause, after a message was accepted."""
+        self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
+
+
+class Outbox(Generic[T]):
+    """Sends a queue's items in batches. Use it on one thread only.
+
+    Args:
+        post: sends a message.
+        encode: encodes a batch as a message; if it raises on an item, the item is dropped.
+        batch_limit: items in one message.
+        drop: receives how many items are lost, and why.
+        note: receives every outcome, for the log.
+        clock: monotonic seconds.
+        backoff: when to send again.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        encode: Callable[[Sequence[T]], bytes],
+        batch_limit: int,
+        drop: Callable[[int, str], None],
+        note: Callable[[Outcome], None],
+        clock: Callable[[], float] = time.monotonic,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._post = post
+        self._encode = encode
+        self._batch_limit = batch_limit
+        self._drop = drop
+        self._note = note
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._size = batch_limit
+
+    def send(self, queue: deque[T], taken: Callable[[Sequence[T]], None] = lambda _: None) -> None:
+        """Send until the queue is empty, the collector asks to wait, or the round is over.
+
+        Args:
+            queue: other threads may append to it.
+            taken: receives the items that have left the queue, sent or dropped.
+        """
+        for _ in range(EXPORTS_PER_ROUND):
+            if not queue or not self._backoff.due(self._clock()):
+                return
+            batch = [queue[index] for index in range(min(self._size, len(queue)))]
+            outcome = self._export(batch)
+            self._note(outcome)
+            if not self._settled(outcome, batch):
+                continue
+            for _ in batch:
+                queue.popleft()
+            taken(batch)
+
+    def _export(self, batch: Sequence[T]) -> Outcome:
+        try:
+            message = self._encode(batch)
+        except Exception as error:
+            return Outcome(Verdict.REFUSED, f"cannot be encoded: {type(error).__name__}")
+        return self._post(message)
+
+    def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
+        """Return whether the batch is sent or dropped. If not, retry later or smaller."""
+        now = self._clock()
+        if outcome.verdict is Verdict.ACCEPTED:
+            self._backoff.reset()
+            self._size = min(2 * self._size, self._batch_limit)
+            if outcome.rejected:
+                self._drop(min(outcome.rejected, len(batch)), "rejected")
+            return True
+        if outcome.retryable:
+            self._backoff.wait(now, outcome.wait_s)
+            return False
+        if outcome.verdict is Verdict.REFUSED and len(batch) > 1:
+            self._size = len(batch) // 2
+            return False
+        self._drop(len(batch), outcome.verdict.value)
+        if outcome.verdict is Verdict.DENIED:
+            # The next batch would be refused, too: a pause between them limits the loss.
+            self._backoff.wait(now, outcome.wait_s)
+        return True

@@ -1,0 +1,138 @@
+"""The reading thread's work: reads the engines' link, completes requests, samples the engines.
+
+It never uses the network.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from opentelemetry.sdk.resources import Resource
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_state.cpu_time import Processors
+from tailspan_vllm.engine_state.state import EngineState, Number, Sample
+from tailspan_vllm.export.account_join import AccountJoin
+from tailspan_vllm.export.span_queue import FAILED, Drops, SpanQueue
+from tailspan_vllm.otlp.encoder import encode_span
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.in_flight import InFlight, LastStep
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.request.record_builder import BuildRecord
+
+JOIN_S: Final = 2.0
+"""How long a record waits for the engine's account."""
+
+SAMPLES_KEPT: Final = 600
+"""Samples kept while the collector is away. The oldest are dropped; totals are cumulative."""
+
+_NO_RESOURCE: Final = Resource({})
+"""Spans are encoded before the replica's resource is added to the export."""
+
+
+class Reader:
+    """Reads the engine cores' messages, completes requests, samples the engines.
+
+    Args:
+        join: the front end's end of the link.
+        drops: counts requests whose reporting fails.
+    """
+
+    def __init__(self, join: AccountJoin, drops: Drops) -> None:
+        self.engines: dict[int, EngineState] = {}
+        """Sampled each second; engines that only the link reports are added."""
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self.in_flight: Callable[[], InFlight | None] = lambda: None
+        """Returns the requests in flight; None if this process does not capture them."""
+        self._last_step = LastStep()
+        self._join = join
+        self._drops = drops
+        self._processors = Processors()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection to an engine is open."""
+        return self._join.connected
+
+    @guard.harmless("read_link")
+    def read_link(self) -> None:
+        """Read the messages that have arrived on the link."""
+        self._join.read()
+
+    @guard.harmless("close_link")
+    def close(self) -> None:
+        """Close the link."""
+        self._join.close()
+
+    def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
+        """Encode the requests whose accounts have arrived or will not arrive.
+
+        Args:
+            queues: the queues of requests.
+            closing: whether this is the last call.
+        """
+        for queue in queues:
+            while queue.ended:
+                self._make(queue, *queue.ended.popleft())
+            now, waiting = time.monotonic(), []
+            for ended_at, record in queue.records:
+                expired = closing or now - ended_at >= JOIN_S
+                # The first requests may end before the link is connected.
+                unlinked = record.awaits_account and not self._join.connected
+                if (expired or not unlinked) and (self._applied(record) or expired):
+                    self._encode(queue, record)
+                else:
+                    waiting.append((ended_at, record))
+            queue.records = waiting
+
+    def _make(self, queue: SpanQueue, ended_at: float, build: BuildRecord) -> None:
+        try:
+            queue.records.append((ended_at, build()))
+        except Exception:
+            guard.note_failure("build_record")
+            self._drops.add(1, FAILED)
+
+    def _applied(self, record: RequestRecord) -> bool:
+        try:
+            return self._join.apply(record)
+        except Exception:
+            guard.note_failure("join")
+            return True
+
+    def _encode(self, queue: SpanQueue, record: RequestRecord) -> None:
+        try:
+            span = encode_span(span_of(record, _NO_RESOURCE))
+        except Exception:
+            guard.note_failure("span")
+            self._drops.add(1, FAILED)
+        else:
+            queue.add(span)
+
+    @guard.harmless("look_at_engines")
+    def look_at_engines(self, sampled: bool) -> None:
+        """Update the engines' states.
+
+        Args:
+            sampled: whether to keep a sample of each.
+        """
+        for state in self._join.unclaimed(self.engines):
+            self.engines[state.engine] = state
+        now_unix_ns = time.time_ns()
+        own: dict[str, Number] = dict(self._processors.host())
+        failures, drops = dict(guard.failures), self._drops.snapshot()
+        states = list(self.engines.values())
+        for state in states:
+            state.catch_up()
+            self._join.add_sample(state)
+        unfinished = self._last_step.gauges(states, self.in_flight())
+        for state in states:
+            for name in names.OF_THE_UNFINISHED:
+                state.gauges.pop(name, None)
+            state.gauges |= unfinished
+            state.totals |= self._processors.core(self._join.process_of(state.engine))
+            if (cpus := os.cpu_count()) is not None:
+                state.gauges[names.HOST_CPUS] = cpus
+            if sampled:
+                self.samples.append(Sample(now_unix_ns, state.snapshot(own, failures, drops)))

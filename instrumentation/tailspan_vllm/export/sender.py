@@ -1,0 +1,236 @@
+"""Completes captured requests and exports them over OTLP: two threads, bounded queues.
+
+The server's threads only append to a queue. The reading thread reads the engine cores' messages,
+completes ended requests and samples the engines each second, and never waits for the network. The
+sending thread exports every few seconds or when a batch is full, because an export costs more than
+its content. While the collector is away, requests wait up to the limits; the rest is dropped and
+counted. Spans keep their ids through every retry, so that the receiver recognises a repeat.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.export.account_join import AccountJoin
+from tailspan_vllm.export.export_log import ExportLog
+from tailspan_vllm.export.exporter import Exporter
+from tailspan_vllm.export.in_flight_reports import BuildInFlight
+from tailspan_vllm.export.reader import Reader
+from tailspan_vllm.export.restarting_thread import RestartingThread
+from tailspan_vllm.export.span_queue import Allowance, Drops, SpanQueue
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.request.record_builder import BuildRecord
+from tailspan_vllm.settings import Settings
+
+logger = logging.getLogger("vllm.tailspan")
+
+FLUSH_S: Final = 2.0
+"""How long a server that stops waits for the last export."""
+
+READ_S: Final = 0.2
+"""Interval between two reads of the link. The engine core writes ten times a second; the socket
+holds about 200 kB, the accounts of 700 requests."""
+
+SAMPLE_S: Final = 1.0
+"""Interval between two samples of the engines."""
+
+LOOKS, LOOK_S = 200, 0.05
+"""Attempts to find the engine of a first request, and the pause between them. They may all fail:
+engines on another machine have no link."""
+
+NAME_WAIT_S: Final = 120.0
+"""How long exports wait for the port that names the replica. A server's port is set when its
+application is built, seconds after its engine is ready, or longer on a busy machine. Requests are
+kept meanwhile, samples for ten minutes."""
+
+REFUSED_SHARE: Final = 4
+"""Requests refused before the engine have a separate queue, a quarter of the size."""
+
+UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
+"""Rows for clients that the server does not authenticate: enough to show that someone tries and
+since when; at most 86,400 rows a day."""
+
+Kind = Literal["served", "refused", "unauthenticated"]
+
+
+class Sender:
+    """Queues ended requests and exports them over OTLP. Any thread may call `submit`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._drops = Drops()
+        self._served = SpanQueue(settings.queue_limit, self._drops)
+        self._refused = SpanQueue(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
+        self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
+        self._reader = Reader(AccountJoin(os.environ.get(TOKEN_VARIABLE)), self._drops)
+        self._reports = ExportLog(settings, logger)
+        self._at_end: Callable[[], None] = _nothing
+        self._build_in_flight: BuildInFlight | None = None
+        self._port: int | None = None
+        self._named = threading.Event()
+        """Set once the replica's port is known, or once there evidently is none."""
+        self._wake = threading.Event()
+        self._due = threading.Event()
+        """Set when the next export must start at once."""
+        self._closing = threading.Event()
+        self._read_all = threading.Event()
+        """Set when the reading thread has completed the last request."""
+        self._reading = RestartingThread("tailspan-reader", self._read, self._closing)
+        self._sending = RestartingThread("tailspan-sender", self._send, self._closing)
+        self._registered = False
+        self._looks_left = LOOKS
+
+    def observe(
+        self,
+        engines: dict[int, EngineState],
+        at_end: Callable[[], None],
+        in_flight: Callable[[], InFlight | None],
+        build_in_flight: BuildInFlight,
+    ) -> None:
+        """Set the sources of engine states and of requests in flight.
+
+        Args:
+            engines: sampled each second; engines that only the link reports are added.
+            at_end: called before the last export.
+            in_flight: returns the requests in flight, or None if they are not captured.
+            build_in_flight: builds the record of one of them.
+        """
+        self._reader.engines, self._at_end = engines, at_end
+        self._reader.in_flight = in_flight
+        self._build_in_flight = build_in_flight
+
+    def serves_port(self, port: int | None) -> None:
+        """Set the port that names this replica; None if the application has none."""
+        if port is not None:
+            self._port = port
+        self._named.set()
+
+    def start(self) -> None:
+        """Start the threads, or restart those that have ended."""
+        self._reading.ensure()
+        self._sending.ensure()
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.close)
+
+    def submit(self, build: BuildRecord, kind: Kind = "served") -> None:
+        """Queue a request that has ended; drop and count it if its queue is full.
+
+        Args:
+            build: builds its record; called on the reading thread.
+            kind: refused requests have a queue of their own, so they displace no served ones.
+        """
+        if not self._settings.enabled or not self._settings.spans:
+            return
+        if kind == "served":
+            self._served.submit(build)
+        elif kind == "refused" or self._unauthenticated.take():
+            self._refused.submit(build)
+        else:
+            self._drops.add(1, names.UNAUTHENTICATED)
+        if not self._named.is_set():
+            self._named.set()
+        if not self._reading.alive:
+            self.start()
+
+    def expect(self) -> None:
+        """Look for the engine's end of the link, because a request is entering the engine."""
+        if not self._named.is_set():
+            self._named.set()  # a server's port is set by now; an offline program has none
+        if self._looks_left and not self._reader.connected and self._settings.enabled:
+            self.start()
+            self._wake.set()
+
+    def close(self) -> None:
+        """Send the remaining data within `FLUSH_S`, and stop."""
+        self._finish_capture()
+        until = time.monotonic() + FLUSH_S
+        for event in (self._closing, self._named, self._wake, self._due):
+            event.set()
+        self._reading.join(FLUSH_S)
+        self._sending.join(until - time.monotonic())
+
+    @guard.harmless("at_end")
+    def _finish_capture(self) -> None:
+        self._at_end()
+
+    # --- the reading thread ---------------------------------------------------------------
+
+    def _read(self) -> None:
+        tick_s = min(SAMPLE_S, self._settings.interval_s)
+        batch_limit = self._settings.batch_limit
+        due, rounds = 0.0, 0
+        while True:
+            closing = self._closing.is_set()  # read first: later data is for the next round
+            self._reader.read_link()
+            now = time.monotonic()
+            if closing or now >= due or len(self._served.ended) >= batch_limit:
+                if closing or now >= due:
+                    due = now + tick_s
+                    self._reader.look_at_engines(self._settings.metrics)
+                self._reader.complete((self._served, self._refused), closing)
+                self._sending.ensure()
+                rounds += 1
+                if rounds == 1 or len(self._served.spans) >= batch_limit:
+                    self._due.set()
+            if closing:
+                self._reader.close()
+                self._read_all.set()
+                return
+            self._pause(min(READ_S, tick_s))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until the next read. If woken, look for the engine that is about to write.
+
+        An engine accepts connections between its steps, and after a short burst there may be no
+        further step for hours.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
+            if self._wake.wait(left) and not self._closing.is_set():
+                if self._reader.connected or not self._looks_left:
+                    self._wake.clear()
+                    continue
+                self._looks_left -= 1
+                self._reader.read_link()
+                time.sleep(LOOK_S)
+
+    # --- the sending thread ---------------------------------------------------------------
+
+    def _send(self) -> None:
+        # vLLM configures its logging after it has loaded its plugins, and before this thread.
+        self._reports.begin()
+        exports = Exporter(self._settings, self._drops, self._reports)
+        self._named.wait(NAME_WAIT_S)
+        interval_s = self._settings.interval_s
+        due = time.monotonic() + interval_s
+        while True:
+            if self._due.wait(max(0.0, due - time.monotonic())):
+                self._due.clear()
+            else:
+                due = time.monotonic() + interval_s
+            closing = self._closing.is_set()
+            if closing:
+                self._read_all.wait(FLUSH_S)
+            self._reading.ensure()
+            exports.name(self._port)
+            exports.send_spans(self._served)
+            exports.send_spans(self._refused)
+            exports.send_samples(self._reader.samples)
+            exports.send_starts(self._reader.engines)
+            in_flight = self._reader.in_flight()
+            if self._build_in_flight is not None and in_flight is not None:
+                exports.send_in_flight(in_flight, self._build_in_flight)
+            if closing:
+                return
+
+
+def _nothing() -> None:
+    """Do nothing."""

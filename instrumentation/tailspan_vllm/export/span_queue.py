@@ -1,0 +1,118 @@
+"""The bounded queue of requests that wait for export, and the counts of dropped ones."""
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.request.record_builder import BuildRecord
+
+SPAN_BYTES: Final = 65536
+"""Maximum size of an encoded span. With all texts at their limits it has 30 KiB."""
+
+QUEUE_BYTES: Final = 64 * 2**20
+"""Maximum size of all waiting spans. At 2 kB each, the default queue of 16,384 takes 32 MiB."""
+
+QUEUE_FULL: Final = "queue_full"
+FAILED: Final = "failed"
+
+
+class Drops:
+    """Counts dropped items by reason. Any thread may add."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter({QUEUE_FULL: 0})
+
+    def add(self, count: int, reason: str) -> None:
+        """Count `count` lost items."""
+        with self._lock:
+            self._counts[reason] += count
+
+    def snapshot(self) -> dict[str, int]:
+        """Return the totals by reason; the total of a full queue is always included."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class Allowance:
+    """A rate with a burst (token bucket). Use it on one thread only.
+
+    Args:
+        per_s: how many a second on average.
+        burst: how many at once.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._left = float(burst)
+        self._at = clock()
+
+    def take(self) -> bool:
+        """Take one token; return False if none is left."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class SpanQueue:
+    """Requests of one kind that have ended and wait for export, bounded in count and bytes.
+
+    The server's threads append to `ended`. The reading thread completes requests and moves them
+    to `spans`. The sending thread takes them from there.
+
+    Args:
+        limit: maximum number of requests in all states together.
+        drops: counts the requests that do not fit.
+        byte_limit: maximum size of the encoded spans.
+    """
+
+    def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
+        self.ended: deque[tuple[float, BuildRecord]] = deque()
+        self.records: list[tuple[float, RequestRecord]] = []
+        """Records that wait for the engine's account."""
+        self.spans: deque[bytes] = deque()
+        """Encoded, oldest first."""
+        self._limit = limit
+        self._byte_limit = byte_limit
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._drops = drops
+
+    def __len__(self) -> int:
+        return len(self.ended) + len(self.records) + len(self.spans)
+
+    def submit(self, build: BuildRecord) -> None:
+        """Accept a request that has ended. If the queue is full, drop and count it."""
+        if len(self) >= self._limit:
+            self._drops.add(1, QUEUE_FULL)
+        else:
+            self.ended.append((time.monotonic(), build))
+
+    def add(self, span: bytes) -> None:
+        """Accept an encoded span. If it does not fit, drop and count it."""
+        if len(span) > SPAN_BYTES:
+            self._drops.add(1, "too_large")
+            return
+        with self._lock:
+            if self._bytes + len(span) > self._byte_limit:
+                self._drops.add(1, QUEUE_FULL)
+                return
+            self._bytes += len(span)
+        self.spans.append(span)
+
+    def taken(self, spans: Sequence[bytes]) -> None:
+        """Free the bytes of spans that have left the queue."""
+        with self._lock:
+            self._bytes -= sum(map(len, spans))

@@ -1,0 +1,283 @@
+"""Sends one encoded OTLP message, once, and returns the outcome.
+
+OpenTelemetry's own exporters return only success or failure, wait between their retries, and
+raise on a malformed variable. A sender that must split a refused batch and honour the
+collector's pause needs the answer itself.
+Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
+"""
+
+import gzip
+import math
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from tailspan_vllm.export.destination import Compression, Destination, Signal
+
+
+class Verdict(Enum):
+    """The result of sending a message, which determines the next step."""
+
+    ACCEPTED = "accepted"
+    UNREACHABLE = "unreachable"
+    """No answer. Send it again later."""
+    BUSY = "busy"
+    """The collector asks to send it again later."""
+    REFUSED = "refused"
+    """The collector refuses this message; a part of it may be accepted."""
+    DENIED = "denied"
+    """The collector refuses every message of this sender: a wrong token, or no such service."""
+
+
+class Outcome(NamedTuple):
+    """The answer to one message."""
+
+    verdict: Verdict
+    reason: str = ""
+    """A status code or the name of an error, then the collector's message. One line."""
+    wait_s: float | None = None
+    """Seconds that the collector asks to wait before the next message."""
+    rejected: int = 0
+    """Items of an accepted message that the collector rejected."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same message may be sent again."""
+        return self.verdict in (Verdict.UNREACHABLE, Verdict.BUSY)
+
+
+Post = Callable[[bytes], Outcome]
+"""Sends a message once, within the destination's time limit. Never raises."""
+
+ANSWER_BYTES: Final = 65536
+"""Maximum size of an HTTP answer that is read: a partial success is a number and a sentence."""
+
+REASON_CHARS: Final = 200
+
+NOT_HTTP: Final = "the answer is not HTTP; is this the collector's gRPC port?"
+
+_SERVICES: Final[Mapping[Signal, tuple[str, Any, str]]] = {
+    "traces": (
+        "opentelemetry.proto.collector.trace.v1.TraceService",
+        ExportTraceServiceResponse,
+        "rejected_spans",
+    ),
+    "metrics": (
+        "opentelemetry.proto.collector.metrics.v1.MetricsService",
+        ExportMetricsServiceResponse,
+        "rejected_data_points",
+    ),
+    "logs": (
+        "opentelemetry.proto.collector.logs.v1.LogsService",
+        ExportLogsServiceResponse,
+        "rejected_log_records",
+    ),
+}
+
+_RETRYABLE_RPC: Final = frozenset(
+    {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
+)
+_DENYING_RPC: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED"})
+_RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
+_DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
+
+_RECONNECT_MS: Final = 5000
+"""Limit on gRPC's own pause between connection attempts, two minutes by default. It adds to the
+pause of the outbox."""
+
+
+def post_to(destination: Destination) -> Post:
+    """Return a function that sends messages to a destination."""
+    if destination.protocol == "grpc":
+        return _grpc_post(destination)
+    return _http_post(destination)
+
+
+def _grpc_post(destination: Destination) -> Post:
+    import grpc
+
+    service, response, rejected = _SERVICES[destination.signal]
+    compression = {
+        "none": grpc.Compression.NoCompression,
+        "gzip": grpc.Compression.Gzip,
+        "deflate": grpc.Compression.Deflate,
+    }[destination.compression]
+    options = (
+        ("grpc.primary_user_agent", "tailspan-vllm"),
+        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
+    )
+    if destination.secure:
+        credentials = grpc.ssl_channel_credentials(
+            _content(destination.certificate),
+            _content(destination.client_key),
+            _content(destination.client_certificate),
+        )
+        channel = grpc.secure_channel(destination.endpoint, credentials, options, compression)
+    else:
+        channel = grpc.insecure_channel(destination.endpoint, options, compression)
+    export = channel.unary_unary(
+        f"/{service}/Export", request_serializer=None, response_deserializer=response.FromString
+    )
+
+    def post(message: bytes) -> Outcome:
+        try:
+            answer = export(message, timeout=destination.timeout_s, metadata=destination.headers)
+        except grpc.RpcError as error:
+            return _rpc_failure(error)
+        except Exception as error:  # the channel or our headers failed, not the message
+            return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+        return _accepted(answer, rejected)
+
+    return post
+
+
+def _rpc_failure(error: Any) -> Outcome:
+    code: str = error.code().name
+    reason = _line(f"{code}: {error.details() or ''}")
+    trailing = dict(error.trailing_metadata() or ())
+    wait_s = _retry_delay_s(trailing)
+    if wait_s is not None and code in (*_RETRYABLE_RPC, "RESOURCE_EXHAUSTED"):
+        return Outcome(Verdict.BUSY, reason, wait_s)
+    if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+        return Outcome(Verdict.UNREACHABLE, reason)
+    if code in _RETRYABLE_RPC:
+        return Outcome(Verdict.BUSY, reason)
+    return Outcome(Verdict.DENIED if code in _DENYING_RPC else Verdict.REFUSED, reason)
+
+
+def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
+    """Return the delay that a RetryInfo requests; None without one."""
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    retry = RetryInfo()
+    try:
+        if (info := trailing.get("google.rpc.retryinfo-bin")) is not None:
+            retry.ParseFromString(info)
+            return float(retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9)
+        if (details := trailing.get("grpc-status-details-bin")) is not None:
+            for detail in Status.FromString(details).details:
+                if detail.Unpack(retry):
+                    return float(retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9)
+    except Exception:  # a malformed RetryInfo is ignored
+        return None
+    return None
+
+
+def _http_post(destination: Destination) -> Post:
+    import requests
+
+    _, response, rejected = _SERVICES[destination.signal]
+    session = requests.Session()
+    session.headers.clear()
+    session.headers.update(
+        {
+            "content-type": "application/x-protobuf",
+            "user-agent": "tailspan-vllm",
+            **dict(destination.headers),
+        }
+    )
+    session.verify = destination.certificate or True
+    if destination.client_certificate and destination.client_key:
+        session.cert = (destination.client_certificate, destination.client_key)
+    else:
+        session.cert = destination.client_certificate
+    compression = destination.compression
+    if compression != "none":
+        session.headers["content-encoding"] = compression
+
+    def attempt(body: bytes) -> Outcome:
+        with session.post(
+            destination.endpoint,
+            data=body,
+            timeout=destination.timeout_s,
+            allow_redirects=False,
+            stream=True,
+        ) as answer:
+            content = answer.raw.read(ANSWER_BYTES, decode_content=True)
+            if answer.status_code // 100 == 2:
+                is_protobuf = "protobuf" in answer.headers.get("content-type", "")
+                return _accepted(_parsed(response, content if is_protobuf else b""), rejected)
+            return _http_failure(answer.status_code, answer.headers, answer.reason)
+
+    def post(message: bytes) -> Outcome:
+        try:
+            body = _compressed(message, compression)
+            try:
+                return attempt(body)
+            except requests.ConnectionError as error:
+                if isinstance(error, requests.Timeout):
+                    raise
+                return attempt(body)  # the idle connection may have been closed
+        except (requests.ConnectionError, requests.Timeout, OSError) as error:
+            if isinstance(error, ValueError):  # requests: a malformed URL or header
+                return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+            if "BadStatusLine" in str(error):
+                return Outcome(Verdict.UNREACHABLE, NOT_HTTP)
+            return Outcome(Verdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}"))
+        except Exception as error:  # the connection or our headers failed, not the message
+            return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+
+    return post
+
+
+def _compressed(message: bytes, compression: Compression) -> bytes:
+    match compression:
+        case "gzip":
+            return gzip.compress(message)
+        case "deflate":
+            return zlib.compress(message)
+    return message
+
+
+def _http_failure(status: int, headers: Mapping[str, str], phrase: str) -> Outcome:
+    reason = _line(f"HTTP {status} {phrase}")
+    if status in _RETRYABLE_HTTP:
+        return Outcome(Verdict.BUSY, reason, _retry_after_s(headers.get("retry-after", "")))
+    if status in _DENYING_HTTP or status // 100 in (1, 3):
+        return Outcome(Verdict.DENIED, reason)
+    return Outcome(Verdict.REFUSED, reason)
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Return the seconds until a delay or date. Source: RFC 9110, "Retry-After"."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (TypeError, ValueError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def _parsed(response: Any, content: bytes) -> Any:
+    try:
+        return response.FromString(content)
+    except Exception:  # the body is not OTLP, but the status is a success
+        return response()
+
+
+def _accepted(answer: Any, rejected: str) -> Outcome:
+    count = getattr(answer.partial_success, rejected)
+    reason = f"partial success: {answer.partial_success.error_message}" if count else ""
+    return Outcome(Verdict.ACCEPTED, _line(reason), rejected=max(count, 0))
+
+
+def _line(text: str) -> str:
+    """Return one printable line of bounded length; the text comes from another program."""
+    return "".join(c if c.isprintable() else " " for c in text[:REASON_CHARS]).strip()
+
+
+def _content(path: str | None) -> bytes | None:
+    return None if path is None else Path(path).read_bytes()

@@ -1,0 +1,239 @@
+"""The hooks inside vLLM's front end. They use private names, each checked before use.
+
+Each hook runs once per request or per scheduling event, never per step or token.
+
+Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
+"""
+
+from collections.abc import Callable, Collection
+from inspect import iscoroutinefunction
+from typing import Any
+
+from tailspan_vllm import guard
+from tailspan_vllm.front_end.capture import Capture
+from tailspan_vllm.guard import Arguments, Hooks, Keywords
+from tailspan_vllm.request.exchange import Flight, current
+from tailspan_vllm.request.record import Outcome
+
+FLIGHT = "_tailspan_flight"
+"""Attribute of a `RequestState` and of its stats: the flight."""
+
+OPEN = "_tailspan_open"
+"""Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
+
+_LEFT_OVER = 1024
+"""How many more states `OPEN` may have than vLLM before those that vLLM lacks are removed."""
+
+_OUTCOMES: dict[str, Outcome] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "abort",
+    "error": "error",
+    "repetition": "stop",
+}
+
+_NOT_MISSED = {
+    "_finish_request",  # not needed before 0.15
+    "record_admission_rejection",  # does not exist before 0.32
+}
+
+_READ_OF_STATE = ("request_id", "lora_name", "prompt_len", "num_cached_tokens", "stats")
+_READ_OF_STATS = (
+    "arrival_time",
+    "queued_ts",
+    "scheduled_ts",
+    "first_token_ts",
+    "last_token_ts",
+    "num_generation_tokens",
+)
+"""Attributes that `capture.py` reads at the end of a request; checked at the first request."""
+
+Wrap = Callable[[Any, Capture, Hooks], Any]
+
+
+def install(capture: Capture) -> list[str]:
+    """Wrap the front end's methods.
+
+    Returns: the hooks that do not fit this vLLM.
+    """
+    try:
+        from vllm.v1.engine.output_processor import OutputProcessor
+        from vllm.v1.metrics.loggers import StatLoggerManager
+        from vllm.v1.metrics.stats import IterationStats
+    except ImportError as error:
+        capture.sees_engine = False
+        return [str(error)]
+    return install_on(capture, OutputProcessor, IterationStats, StatLoggerManager)
+
+
+def install_on(
+    capture: Capture, output_processor: Any, iteration_stats: Any, stat_logger_manager: Any
+) -> list[str]:
+    """Wrap the methods of these classes. See `install`."""
+
+    def edge_alone() -> None:
+        capture.sees_engine = False
+
+    # These depend on each other: without one of them, requests would be reported twice or never.
+    requests = Hooks("requests, inside the front end", switched_off=edge_alone)
+    targets: list[tuple[Any, str, Wrap, Hooks]] = [
+        (output_processor, "add_request", _add_request, requests),
+        (output_processor, "_update_stats_from_finished", _finished, requests),
+        (output_processor, "_finish_request", _finish, Hooks("requests that fail")),
+        (output_processor, "abort_requests", _abort_requests, Hooks("aborted requests")),
+        (iteration_stats, "update_from_events", _events, Hooks("preemptions")),
+        (stat_logger_manager, "record_admission_rejection", _refused, Hooks("reasons of refusals")),
+    ]
+    missing: list[str] = []
+    wrapped: list[tuple[Any, str, Any]] = []
+    for owner, name, wrap, hooks in targets:
+        original = getattr(owner, name, None)
+        if hasattr(original, "_tailspan") or (original is None and name in _NOT_MISSED):
+            continue
+        try:
+            if not callable(original) or iscoroutinefunction(original):
+                raise TypeError("no such method")
+            wrapped.append((owner, name, wrap(original, capture, hooks)))
+        except (TypeError, ValueError) as error:
+            missing.append(f"{owner.__name__}.{name} ({error})")
+            if hooks is requests:
+                edge_alone()
+    if capture.sees_engine:
+        for owner, name, wrapper in wrapped:
+            wrapper._tailspan = True
+            setattr(owner, name, wrapper)
+    return missing
+
+
+def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    request_of = guard.argument(original, 1, "request")
+    probed = False
+
+    def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        nonlocal probed
+        processor, request = args[0], request_of(args, kwargs)
+        state = processor.request_states.get(request.request_id)
+        if state is None or hasattr(state, FLIGHT):
+            return
+        if not probed:
+            lacking = guard.missing(state, _READ_OF_STATE)
+            if getattr(state, "stats", None) is not None:
+                lacking += guard.missing(state.stats, _READ_OF_STATS)
+            if lacking:
+                capture.flight_lost(current.get())
+                hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
+                return
+            probed = True
+        try:
+            flight = capture.flight_began(request.trace_headers)
+            flight.asked(state)
+            setattr(state, FLIGHT, flight)
+            if state.stats is not None:
+                setattr(state.stats, FLIGHT, flight)
+            _open(processor)[request.request_id] = state
+        except Exception:
+            capture.flight_lost(current.get())
+            raise
+
+    return hooks.around(original, "add_request", after=after)
+
+
+def _open(processor: Any) -> dict[str, Any]:
+    """Return the states of a processor's unfinished requests, by id.
+
+    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying it before
+    each abort would take time in proportion to the square of the number of requests.
+    """
+    states: dict[str, Any] | None = getattr(processor, OPEN, None)
+    if states is None:
+        states = {}
+        setattr(processor, OPEN, states)
+    alive = processor.request_states
+    if len(states) > 2 * len(alive) + _LEFT_OVER:
+        for request_id in [each for each in states if each not in alive]:
+            del states[request_id]
+    return states
+
+
+def _finish(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    state_of = guard.argument(original, 1, "req_state")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
+        state = state_of(args, kwargs)
+        _open(args[0]).pop(state.request_id, None)
+        flight: Flight | None = getattr(state, FLIGHT, None)
+        if flight is not None:
+            capture.flight_removed(flight, state)
+
+    return hooks.around(original, "finish_request", before=before)
+
+
+def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    state_of = guard.argument(original, 1, "req_state")
+    reason_of = guard.argument(original, 2, "finish_reason")
+
+    def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        state = state_of(args, kwargs)
+        _open(args[0]).pop(state.request_id, None)
+        flight: Flight | None = getattr(state, FLIGHT, None)
+        if flight is None:
+            return
+        try:
+            outcome = _OUTCOMES.get(str(reason_of(args, kwargs)), "error")
+            capture.flight_ended(flight, state, outcome)
+        except Exception:
+            if flight.exchange is not None and flight in flight.exchange.flights:
+                capture.flight_lost(flight.exchange)
+            raise
+
+    return hooks.around(original, "finished", after=after)
+
+
+def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
+        # The ids in the call can belong to a parent, can be external, or can be an iterator.
+        # The ids in the result are the engine's own, of the requests that were aborted.
+        states = _open(args[0])
+        if not isinstance(aborted, Collection):
+            # It may be an iterator, which only the caller may read.
+            raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
+        for request_id in aborted:
+            state = states.pop(request_id, None)
+            flight: Flight | None = getattr(state, FLIGHT, None)
+            if flight is not None:
+                capture.flight_ended(flight, state, "abort")
+
+    return hooks.around(original, "abort_requests", after=after)
+
+
+def _events(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    events_of = guard.argument(original, 2, "events")
+    stats_of = guard.argument(original, 4, "req_stats")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
+        flight: Flight | None = getattr(stats_of(args, kwargs), FLIGHT, None)
+        if flight is None:
+            return
+        events = events_of(args, kwargs)
+        if not isinstance(events, Collection):
+            raise TypeError(f"events are a {type(events).__name__}")
+        for event in events:
+            kind = event.type.name
+            if kind == "PREEMPTED":
+                flight.preempted_at.append(event.timestamp)
+            elif kind == "SCHEDULED" and flight.preempted_at:
+                flight.resumed_at.append(event.timestamp)
+
+    return hooks.around(original, "events", before=before)
+
+
+def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    reason_of = guard.argument(original, 1, "reason")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
+        # Called in the task that serves the exchange, before it is answered.
+        exchange = current.get()
+        if exchange is not None:
+            exchange.refused = str(reason_of(args, kwargs))
+
+    return hooks.around(original, "refused", before=before)

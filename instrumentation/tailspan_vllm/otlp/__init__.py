@@ -1,0 +1,1 @@
+"""Records and samples encoded as OTLP messages."""

@@ -1,0 +1,135 @@
+"""Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
+
+`protobuf.py` writes the bytes directly. They equal the messages of the SDK's encoders except for
+the order of attributes; tests compare the two.
+
+Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+
+from opentelemetry.sdk.metrics.export import Gauge, Metric, MetricsData, NumberDataPoint, Sum
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from tailspan_vllm.otlp.protobuf import SHORT, Form, attributes, field, text, varint
+
+_FIXED32 = Struct("<I").pack
+_IDS = Struct(">2s16s2sQ").pack
+_PARENT = Struct(">2sQ").pack
+_TIMES = Struct("<3sQ1sQ").pack
+_POINT_TIME = Struct("<1sQ").pack
+_DOUBLE_POINT = Struct("<1sd").pack
+_INTEGER_POINT = Struct("<1sq").pack
+
+# A field's tag is its number and its wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+_ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
+_KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
+"""OpenTelemetry's span kinds: the API's value to the protocol's."""
+
+_HAS_REMOTE, _REMOTE = 0x100, 0x200
+_TOO_LARGE = 2**63
+
+_event_forms: dict[tuple[str, ...], Form] = {}
+
+
+def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
+    """Encode events that have a name and a time."""
+    key = tuple(names)
+    form = _event_forms.get(key)
+    if form is None:
+        befores = []
+        for name in names:
+            encoded = field(b"\x12", text(name))
+            befores.append(_EVENT + varint(len(encoded) + 9) + encoded + b"\x09")
+        form = Form(befores, "Q")
+        if len(_event_forms) < 256:
+            _event_forms[key] = form
+    return form.filled(times)
+
+
+def encode_span(span: ReadableSpan) -> bytes:
+    """Encode a span, whose events have no attributes, as a field of its scope."""
+    context, parent, status, events = span.context, span.parent, span.status, span.events
+    assert context is not None
+    code = status.status_code.value
+    encoded = (
+        _IDS(b"\x0a\x10", context.trace_id.to_bytes(16, "big"), b"\x12\x08", context.span_id),
+        b"" if parent is None else _PARENT(b"\x22\x08", parent.span_id),
+        field(b"\x2a", text(span.name)),
+        _TIMES(
+            b"\x30" + SHORT[_KINDS[span.kind.value]] + b"\x39",
+            max(span.start_time or 0, 0),
+            b"\x41",
+            max(span.end_time or 0, 0),
+        ),
+        attributes(_ATTRIBUTE_OF_SPAN, span.attributes or {}),
+        _events([event.name for event in events], [max(event.timestamp, 0) for event in events]),
+        field(_STATUS, b"\x18" + varint(code) if code else b""),
+        _FLAGS
+        + _FIXED32(_HAS_REMOTE | (_REMOTE if parent is not None and parent.is_remote else 0)),
+    )
+    return field(b"\x12", b"".join(encoded))
+
+
+def encode(spans: Sequence[ReadableSpan]) -> bytes:
+    """Return a trace export of spans that share one resource and one scope.
+
+    Raises: ValueError: `spans` is empty.
+    """
+    if not spans:
+        raise ValueError("no spans to encode")
+    scope = spans[0].instrumentation_scope
+    assert scope is not None
+    return _export(spans[0].resource, scope, b"".join(map(encode_span, spans)))
+
+
+def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[bytes]) -> bytes:
+    """Return a trace export of spans that `encode_span` has encoded."""
+    return _export(resource, scope, b"".join(spans))
+
+
+def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
+    # Most points of an export share one mapping of attributes.
+    encoded = labels.get(id(point.attributes))
+    if encoded is None:
+        encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
+    if since_start:
+        encoded += _POINT_TIME(b"\x11", point.start_time_unix_nano)
+    encoded += _POINT_TIME(b"\x19", point.time_unix_nano)
+    value = point.value
+    if type(value) is int and -_TOO_LARGE <= value < _TOO_LARGE:
+        return field(b"\x0a", encoded + _INTEGER_POINT(b"\x31", value))
+    return field(b"\x0a", encoded + _DOUBLE_POINT(b"\x21", value))
+
+
+def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
+    data = metric.data
+    if isinstance(data, Sum):
+        points = b"".join(_point(point, labels, True) for point in data.data_points)
+        kind = b"\x10" + SHORT[data.aggregation_temporality] + b"\x18\x01"
+        encoded = field(b"\x3a", points + kind)
+    else:
+        assert isinstance(data, Gauge)
+        encoded = field(
+            b"\x2a", b"".join(_point(point, labels, False) for point in data.data_points)
+        )
+    about = field(b"\x0a", text(metric.name)) + field(b"\x1a", text(metric.unit or ""))
+    return field(b"\x12", about + encoded)
+
+
+def encode_numbers(data: MetricsData) -> bytes:
+    """Encode a metrics export of gauges and monotonic sums of one resource and one scope."""
+    ((of_resource,),) = (data.resource_metrics,)
+    ((of_scope,),) = (of_resource.scope_metrics,)
+    labels: dict[int, bytes] = {}
+    metrics = b"".join(_metric(metric, labels) for metric in of_scope.metrics)
+    return _export(of_resource.resource, of_scope.scope, metrics)
+
+
+def _export(resource: Resource, scope: InstrumentationScope, scoped: bytes) -> bytes:
+    encoded = field(b"\x0a", attributes(b"\x0a", resource.attributes))
+    named = field(b"\x0a", field(b"\x0a", text(scope.name)))
+    return field(b"\x0a", encoded + field(b"\x12", named + scoped))

@@ -1,0 +1,148 @@
+"""Writes the parts that all OTLP messages share as protobuf bytes, without protobuf's objects.
+
+The SDK builds a Python object for every attribute, about forty per span. Most of their bytes are
+the same in every span; a number changes only eight bytes. All numbers of a span are therefore
+packed at once into a `Form`, which is cached for each set of names.
+
+Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
+"""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from struct import Struct
+from typing import Any
+
+_DOUBLE = Struct("<d").pack
+
+SHORT = tuple(bytes((value,)) for value in range(0x80))
+"""All varints of one byte."""
+
+_names: dict[str, bytes] = {}
+_repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
+"""Encoded attributes by tag, key and value; cleared when full, as some values occur only once."""
+
+
+def varint(value: int) -> bytes:
+    """Encode a non-negative integer, seven bits a byte."""
+    if value < 0x80:
+        return SHORT[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(tag: bytes, content: bytes) -> bytes:
+    """Encode a field with a length: a text or a message."""
+    return tag + varint(len(content)) + content
+
+
+def text(value: str) -> bytes:
+    """Encode as UTF-8; a lone surrogate becomes a question mark."""
+    return value.encode("utf-8", "replace")
+
+
+def any_value(value: Any) -> bytes:
+    """Encode an `AnyValue`; a value of an unsupported type is converted to text."""
+    kind = type(value)
+    if kind is float:
+        return b"\x21" + _DOUBLE(value)
+    if kind is int:
+        return b"\x18" + varint(value & 0xFFFFFFFFFFFFFFFF)
+    if kind is str:
+        return field(b"\x0a", text(value))
+    if kind is bool:
+        return b"\x10\x01" if value else b"\x10\x00"
+    if isinstance(value, str):
+        return field(b"\x0a", text(str(value)))
+    if isinstance(value, Sequence):
+        return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
+    # Such as a numpy number: one unusual value must not make the whole batch fail.
+    if isinstance(value, Integral):
+        return any_value(int(value))
+    if isinstance(value, Real):
+        return any_value(float(value))
+    return any_value(str(value)[:256])
+
+
+def _name(key: str) -> bytes:
+    name = _names.get(key)
+    if name is None:
+        name = field(b"\x0a", text(key))
+        if len(_names) < 1024:
+            _names[key] = name
+    return name
+
+
+class Form:
+    """Fields of which only eight bytes each change.
+
+    Args:
+        befores: the bytes before each of the eight.
+        kind: the `struct` format of the eight: `d`, a double, or `Q`, a time.
+    """
+
+    __slots__ = ("_blank", "_pack")
+
+    def __init__(self, befores: Sequence[bytes], kind: str) -> None:
+        self._pack = Struct("<" + "".join(f"{len(before)}s{kind}" for before in befores)).pack
+        self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
+
+    def filled(self, values: Sequence[float]) -> bytes:
+        """Return the fields' bytes with these values."""
+        parts = self._blank.copy()
+        parts[1::2] = values
+        return self._pack(*parts)
+
+
+_number_forms: dict[tuple[bytes, tuple[str, ...]], Form] = {}
+
+
+def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
+    """Encode attributes whose values are doubles."""
+    form_key = (tag, tuple(keys))
+    form = _number_forms.get(form_key)
+    if form is None:
+        befores = []
+        for key in keys:
+            name = _name(key)
+            befores.append(tag + varint(len(name) + 11) + name + b"\x12\x09\x21")
+        form = Form(befores, "d")
+        if len(_number_forms) < 256:
+            _number_forms[form_key] = form
+    return form.filled(values)
+
+
+def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
+    """Encode each attribute as a field with this tag; doubles last."""
+    keys: list[str] = []
+    numbers: list[float] = []
+    encoded: list[bytes] = []
+    repeated = _repeated.setdefault(tag, {})
+    for key, value in given.items():
+        kind = type(value)
+        if kind is float:
+            keys.append(key)
+            numbers.append(value)
+        elif kind is str or kind is int:
+            # Most labels and small counts repeat.
+            pair = repeated.get((key, value))
+            if pair is None:
+                pair = _pair(tag, key, value)
+                if len(repeated) >= 4096:
+                    repeated.clear()
+                repeated[key, value] = pair
+            encoded.append(pair)
+        else:
+            encoded.append(_pair(tag, key, value))
+    if keys:
+        encoded.append(_numbers(tag, keys, numbers))
+    return b"".join(encoded)
+
+
+def _pair(tag: bytes, key: str, value: Any) -> bytes:
+    encoded = any_value(value)
+    pair = _name(key) + b"\x12" + varint(len(encoded)) + encoded
+    return tag + varint(len(pair)) + pair

@@ -1,0 +1,195 @@
+"""A request's record as an OpenTelemetry span.
+
+Pure except for the random ids. Runs on the reading thread, never on the server's event loop.
+OpenTelemetry's tracer creates a span while the operation runs; these are created afterwards. They
+have only the attributes of `ReadableSpan` that encoders read. The SDK's own classes validate and
+lock every value, which costs more than the rest of a request's reporting.
+"""
+
+import random
+from operator import attrgetter
+from typing import Any, Final, cast
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.span import TraceState
+
+from tailspan_vllm import names
+from tailspan_vllm.request import phases
+from tailspan_vllm.request.record import RequestRecord
+
+SCOPE: Final = InstrumentationScope(names.SCOPE)
+_UNSET = Status(StatusCode.UNSET)
+_ERROR = Status(StatusCode.ERROR)
+_NO_STATE = TraceState()
+
+
+class _Instant:
+    """An event that has a name and a time."""
+
+    __slots__ = ("name", "timestamp")
+    attributes = None
+    dropped_attributes = 0
+
+    def __init__(self, name: str, timestamp: int) -> None:
+        self.name = name
+        self.timestamp = timestamp
+
+
+class _Context:
+    """Ids and flags of a span."""
+
+    __slots__ = ("is_remote", "span_id", "trace_flags", "trace_id")
+    trace_state = _NO_STATE
+
+    def __init__(self, trace_id: int, span_id: int, trace_flags: int, is_remote: bool) -> None:
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.trace_flags = trace_flags
+        self.is_remote = is_remote
+
+
+class _Span:
+    """One request's span."""
+
+    __slots__ = (
+        "attributes",
+        "context",
+        "end_time",
+        "events",
+        "name",
+        "parent",
+        "resource",
+        "start_time",
+        "status",
+    )
+    kind = SpanKind.SERVER
+    instrumentation_scope = SCOPE
+    links = ()
+    dropped_attributes = dropped_events = dropped_links = 0
+
+    def __init__(self, record: RequestRecord, resource: Resource) -> None:
+        trace_id, flags = record.trace_id, record.trace_flags
+        self.context = _Context(
+            trace_id or random.getrandbits(128),
+            record.span_id or random.getrandbits(64),
+            flags,
+            False,
+        )
+        self.parent = (
+            _Context(trace_id, record.parent_span_id, flags, True)
+            if trace_id and record.parent_span_id
+            else None
+        )
+        self.name = f"{record.operation} {record.model}" if record.model else record.operation
+        self.resource = resource
+        self.attributes = _attributes(record)
+        self.events = _events(record)
+        self.status = _ERROR if record.outcome == "error" else _UNSET
+        self.start_time = _wall_ns(record, record.received)
+        self.end_time = _wall_ns(record, record.delivered)
+
+    def get_span_context(self) -> _Context:
+        """Return the context; the SDK's encoder calls this."""
+        return self.context
+
+
+def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
+    """Return a request's span, with instants as events and phases as attributes."""
+    return cast("ReadableSpan", _Span(record, resource))
+
+
+def _wall_ns(record: RequestRecord, instant: float) -> int:
+    return record.wall_offset_ns + round(instant * 1e9)
+
+
+_AS_RECORDED: Final = {
+    names.OPERATION_NAME: "operation",
+    names.REQUEST_MODEL: "model",
+    names.RESPONSE_ID: "request_id",
+    names.INPUT_TOKENS: "prompt_tokens",
+    names.OUTPUT_TOKENS: "output_tokens",
+    names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
+    names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
+    names.HTTP_ROUTE: "route",
+    names.HTTP_STATUS_CODE: "http_status",
+    names.ERROR_TYPE: "error_type",
+    names.OUTCOME: "outcome",
+    names.BASIS: "basis",
+    names.STREAMED: "streamed",
+    names.TENANT: "tenant",
+    names.LORA: "lora",
+    names.CONFIG: "config",
+    names.ENGINE: "engine",
+    names.ITL_MAX: "itl_max_s",
+    names.REPORTED_IN_FLIGHT: "reported_in_flight_s",
+    names.OTHERS_PREFILL_TOKENS_MAX: "others_prefill_tokens_max",
+    names.BILLED: "billed_s",
+    names.WASTED: "wasted_s",
+    names.PREEMPTIONS: "preemptions",
+    names.WAITING_AT_ARRIVAL: "waiting_at_arrival",
+    names.RUNNING_AT_ARRIVAL: "running_at_arrival",
+    names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
+}
+"""Attributes whose value is a field of the record."""
+
+_recorded = attrgetter(*_AS_RECORDED.values())
+_PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
+
+
+def _attributes(record: RequestRecord) -> dict[str, Any]:
+    attributes: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
+    for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
+        if value is not None:
+            attributes[name] = value
+    finished = record.outcome in ("stop", "length")
+    if finished:
+        attributes[names.FINISH_REASONS] = (record.outcome,)
+    if record.basis != "edge":
+        _add_phases(attributes, record)
+    # Without a token there was no answer: an error's body has no TTFT.
+    first_seen = record.first_token if record.basis == "engine" else record.first_byte
+    begun = record.first_token is not None or (record.basis == "edge" and finished)
+    if first_seen is not None and begun:
+        attributes[names.TTFT] = first_seen - record.received
+    return attributes
+
+
+def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
+    split = phases.split(
+        record.received,
+        record.queued,
+        record.scheduled,
+        record.first_token,
+        record.last_token,
+        record.delivered,
+    )
+    for name, phase_s in zip(_PHASES, split, strict=True):
+        if phase_s is not None:
+            attributes[name] = phase_s
+    if record.queued is not None and record.handed is not None:
+        attributes[names.HANDOFF] = record.queued - record.handed
+    for part_names, parts, phase_s in (
+        (names.QUEUE_PARTS, record.queue_parts, split.queue_s),
+        (names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
+        (names.DECODE_PARTS, record.decode_parts, split.decode_s),
+    ):
+        if parts is not None and phase_s is not None:
+            attributes.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
+
+
+def _events(record: RequestRecord) -> list[Event]:
+    instants: list[tuple[str, float | None]] = [
+        (names.ARRIVED, record.arrived),
+        (names.QUEUED, record.queued),
+        (names.SCHEDULED, record.scheduled),
+        (names.FIRST_TOKEN, record.first_token),
+        (names.FIRST_BYTE, record.first_byte),
+        (names.LAST_TOKEN, record.last_token),
+        *((names.PREEMPTION, at) for at in record.preempted_at),
+        *((names.RESUMPTION, at) for at in record.resumed_at),
+    ]
+    attributes = [_Instant(name, _wall_ns(record, at)) for name, at in instants if at is not None]
+    return cast("list[Event]", attributes)

@@ -1,0 +1,1 @@
+"""One request: its HTTP exchange, its record, and its phases and parts."""

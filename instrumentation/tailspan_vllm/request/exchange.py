@@ -1,0 +1,218 @@
+"""An HTTP request in progress (`Exchange`) and the engine requests made for it (`Flight`).
+
+An exchange may have several flights (`n > 1`, several prompts) or none (refused before the
+engine); a flight may have no exchange (an offline `LLM`). Both only store values;
+`record_builder.py` builds the request's record from them later, on another thread.
+"""
+
+import random
+import time
+from collections.abc import Container, MutableMapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from tailspan_vllm.request.record import Outcome
+from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_text
+
+Scope = MutableMapping[str, Any]
+
+OPERATIONS = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "text_completion",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
+    "/v1/embeddings": "embeddings",
+    "/generate": "text_completion",
+    "/inference/v1/generate": "text_completion",
+}
+"""Routes on which a request is reported even if it never reached the engine."""
+
+
+REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
+WANTED = frozenset({REQUEST_ID, TRACEPARENT})
+"""Request headers that are read, in addition to the one that names the tenant."""
+
+
+class Exchange:
+    """An HTTP request, its response, and the engine requests made for it.
+
+    It keeps a few headers and the path, cut to a limit, and releases the rest of the ASGI scope
+    when the response has ended.
+    """
+
+    __slots__ = (
+        "_route",
+        "_scope",
+        "delivered",
+        "disconnected",
+        "entered_engine",
+        "first_byte",
+        "flights",
+        "headers",
+        "method",
+        "path",
+        "received",
+        "refused",
+        "status",
+        "streamed",
+        "wall_offset_ns",
+    )
+
+    def __init__(self, scope: Scope, wanted: Container[bytes] = WANTED) -> None:
+        self.received = time.monotonic()
+        self.wall_offset_ns = time.time_ns() - round(self.received * 1e9)
+        self.method: str | None = scope.get("method")
+        root: str = scope.get("root_path", "")
+        self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
+        """The path without the prefix that a proxy added."""
+        self.headers: dict[bytes, bytes] = {}
+        """The wanted headers; if a name occurs several times, the first value."""
+        for key, value in scope.get("headers", ()):
+            if key in wanted and key not in self.headers:
+                self.headers[key] = bytes(value[:TEXT_LIMIT])
+        self.status: int | None = None
+        """The HTTP status of the answer; None before the answer begins."""
+        self.streamed: bool | None = None
+        """Whether the answer is an event stream; None before the answer begins."""
+        self.first_byte: float | None = None
+        self.delivered: float | None = None
+        self.disconnected = False
+        self.entered_engine = False
+        self.refused: str | None = None
+        """The admission limit for which the front end refused the request; None otherwise."""
+        self.flights: dict[Flight, None] = {}
+        """Flights that are not reported yet, in order of arrival. A client chooses how many; a
+        dictionary removes each in constant time."""
+        self._route: str | None = None
+        self._scope: Scope | None = scope
+
+    def answered(self, message: MutableMapping[str, Any]) -> None:
+        """Record the ASGI message that begins the answer."""
+        self.status = message["status"]
+        self.streamed = False
+        for key, value in message.get("headers", ()):
+            if key.lower() == b"content-type":
+                self.streamed = bytes(value).startswith(b"text/event-stream")
+                return
+
+    def end(self) -> None:
+        """Keep the route, and release the ASGI scope."""
+        if self._scope is not None:
+            self._route = _template(self._scope)
+            self._scope = None
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a wanted request header, or None."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def unauthenticated(self) -> bool:
+        """Whether the server answered 401 or 403."""
+        return self.status in (401, 403)
+
+    @property
+    def refused_before_engine(self) -> bool:
+        """Whether the request was refused, or its client left, before it reached the engine."""
+        if self.entered_engine:
+            return False
+        return self.status is None or self.status >= 400 or self.refused is not None
+
+    @property
+    def route(self) -> str:
+        """The template of the route if the router set it, else the path. Templates are few."""
+        scope = self._scope
+        template = self._route if scope is None else _template(scope)
+        return bounded_text(template or self.path)
+
+    @property
+    def operation(self) -> str:
+        """The GenAI operation of this path."""
+        return OPERATIONS.get(self.path, "generate_content")
+
+
+def _template(scope: Scope) -> str | None:
+    template = getattr(scope.get("route"), "path", None)
+    return template if isinstance(template, str) else None
+
+
+class Facts(NamedTuple):
+    """Values of vLLM's own state of a request at its end. They are copied, because the state
+    itself refers to the prompt and the answer.
+
+    The arrival is on the wall clock; the other instants are on the engine's monotonic clock, 0 if
+    not reached. All are None if vLLM keeps no statistics.
+    """
+
+    request_id: str
+    engine_request_id: str
+    lora: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    arrival_time: float | None
+    queued: float | None
+    scheduled: float | None
+    first_token: float | None
+    last_token: float | None
+
+
+class Flight:
+    """One engine request, from its arrival at the engine to its end."""
+
+    __slots__ = (
+        "added",
+        "ended",
+        "exchange",
+        "facts",
+        "load",
+        "lora",
+        "outcome",
+        "preempted_at",
+        "prompt_tokens",
+        "removed_state",
+        "reported_at",
+        "resumed_at",
+        "span_id",
+        "streamed",
+        "trace_id",
+        "traceparent",
+    )
+
+    def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
+        self.exchange = exchange
+        self.traceparent = traceparent
+        """Of a request that did not arrive over HTTP; None otherwise."""
+        self.added = time.monotonic()
+        self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
+        """Ids of its span. A trace that the client began takes precedence."""
+        self.lora: str | None = None
+        self.prompt_tokens: int | None = None
+        self.streamed: bool | None = None
+        """Whether the client asked for a stream."""
+        self.reported_at: float | None = None
+        """When it was last reported in flight, on the monotonic clock; None if never."""
+        self.load = load
+        """The engine's load when the request arrived, as `step_statistics.load_of` reads it."""
+        self.preempted_at: list[float] = []
+        self.resumed_at: list[float] = []
+        self.ended: float | None = None
+        self.outcome: Outcome = "error"
+        self.facts: Facts | None = None
+        self.removed_state: Any = None
+        """The state with which vLLM removed the request, until vLLM reports the outcome."""
+
+    def asked(self, state: Any) -> None:
+        """Copy the request's parameters from vLLM's state of it."""
+        self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
+        kind = getattr(getattr(state, "output_kind", None), "name", None)
+        self.streamed = None if kind is None else kind == "DELTA"
+
+    @property
+    def open(self) -> bool:
+        """Whether the engine has not yet reported how this request ended."""
+        return self.ended is None
+
+
+current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
+"""The exchange that the current task serves, readable where the request enters the engine."""

@@ -1,0 +1,109 @@
+"""Requests that have not ended: their number, the age of the oldest, the time without a step.
+
+A span is sent when its request ends. If an engine hangs, no request ends; only these figures
+show it, because the front end keeps running while the engine core is blocked.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+from tailspan_vllm import names
+from tailspan_vllm.engine_state.state import EngineState, Number
+from tailspan_vllm.request.exchange import Flight
+
+_PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
+"""Totals that grow with each step: the engine core's own, then the stat logger's."""
+
+STOPPED_S: Final = 10.0
+"""The states are read each second. After a longer interval this process itself was stopped; what
+the engines did meanwhile is unknown, and is not reported as a hang."""
+
+
+class InFlight:
+    """Engine requests whose clients wait. The event loop changes it; another thread reads it."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Flight, None] = {}
+        self.since = 0.0
+        """When the number last rose from zero, on the monotonic clock."""
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __contains__(self, flight: Flight) -> bool:
+        return flight in self._flights
+
+    def oldest(self, most: int) -> list[Flight]:
+        """Return up to `most` requests, oldest first; none if they change while being read."""
+        for _ in range(3):
+            with suppress(RuntimeError):  # the event loop changed it during the iteration
+                return list(islice(self._flights, most))
+        return []
+
+    def add(self, flight: Flight) -> None:
+        """Add a request that enters the engine."""
+        if not self._flights:
+            self.since = flight.added
+        self._flights[flight] = None
+
+    def remove(self, flight: Flight) -> None:
+        """Remove a request that has ended; idempotent."""
+        self._flights.pop(flight, None)
+
+    def remove_all(self, flights: Iterable[Flight]) -> None:
+        """Remove the requests of a client that has left."""
+        for flight in flights:
+            self._flights.pop(flight, None)
+
+    def oldest_s(self, now: float) -> float:
+        """Return the age of the oldest request in seconds, or 0 if there is none."""
+        for oldest in self.oldest(1):
+            begun = oldest.added if oldest.exchange is None else oldest.exchange.received
+            return max(0.0, now - begun)
+        return 0.0
+
+
+class LastStep:
+    """When a step of any of this process's engines was last received.
+
+    A front end does not see which of several engines has a request. The newest step of any
+    engine counts, so that an idle engine beside busy ones does not look like one that hangs.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Any, ...]] = {}
+        self._at = self._looked = time.monotonic()
+
+    def gauges(
+        self, states: Sequence[EngineState], in_flight: InFlight | None
+    ) -> dict[str, Number]:
+        """Return the gauges to report with each engine. Called once a second.
+
+        Args:
+            states: the engines' current states.
+            in_flight: their unfinished requests; None if they are not recorded.
+        """
+        now = time.monotonic()
+        if now - self._looked > STOPPED_S:
+            self._at = now
+        self._looked = now
+        for state in states:
+            mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
+            seen = self._seen.get(state.engine)
+            # Each step has a new statistics object; two of them may be equal.
+            if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
+                self._seen[state.engine] = mark
+                self._at = now
+        if in_flight is None:
+            return {}
+        number = len(in_flight)
+        gauges: dict[str, Number] = {
+            names.IN_FLIGHT: number,
+            names.OLDEST_REQUEST_AGE: in_flight.oldest_s(now),
+        }
+        if number:
+            gauges[names.LAST_STEP_AGE] = max(0.0, now - max(self._at, in_flight.since))
+        return gauges

@@ -1,0 +1,65 @@
+"""The parts of a queue, prefill or decode phase. The parts sum to the phase."""
+
+from typing import NamedTuple
+
+
+class Parts(NamedTuple):
+    """Seconds of a prefill or decode phase, by what they were spent on.
+
+    own: what the steps would have taken for this request alone.
+    others_prefill, others_decode: what co-scheduled work of other requests added.
+    preempted: evicted, waiting to resume, and recomputing what was lost.
+    stall: step time that no scheduled work explains.
+    """
+
+    own: float
+    others_prefill: float
+    others_decode: float
+    preempted: float
+    stall: float
+
+    def scaled_to(self, total: float) -> "Parts":
+        """Return parts in the same proportion that sum to another total.
+
+        The engine and the front end measure a phase with a difference of microseconds. The front
+        end's phase is reported, so the parts must sum to it.
+        """
+        own, others_prefill, others_decode, preempted, stall = self
+        mine = own + others_prefill + others_decode + preempted + stall
+        if mine <= 0:
+            return Parts(total, 0.0, 0.0, 0.0, 0.0)
+        scale = total / mine
+        return Parts(
+            own * scale,
+            others_prefill * scale,
+            others_decode * scale,
+            preempted * scale,
+            stall * scale,
+        )
+
+
+class QueueParts(NamedTuple):
+    """Seconds in the queue, by the reason.
+
+    seats: the batch had its maximum number of requests.
+    kv: there were not enough free KV-cache blocks.
+    budget: other requests used up the step's token budget.
+    held: the request itself was not eligible: its adapter, its cache or its grammar was not
+        ready, or the engine was paused.
+    step: none of these; it waited for the current step to end.
+    """
+
+    seats: float
+    kv: float
+    budget: float
+    held: float
+    step: float
+
+    def scaled_to(self, total: float) -> "QueueParts":
+        """Return parts in the same proportion that sum to another total. See `Parts`."""
+        seats, kv, budget, held, step = self
+        mine = seats + kv + budget + held + step
+        if mine <= 0:
+            return QueueParts(0.0, 0.0, 0.0, 0.0, total)
+        scale = total / mine
+        return QueueParts(seats * scale, kv * scale, budget * scale, held * scale, step * scale)

@@ -1,0 +1,80 @@
+"""The record of one request that has ended.
+
+The hooks of a real server and the simulator both fill a `RequestRecord`, and
+`otlp/request_span.py` encodes it, so the two cannot diverge.
+
+All instants of a record are readings of one monotonic clock, in seconds. `wall_offset_ns`, the
+wall clock minus that clock, is read once per request and converts them to wall-clock time.
+Durations are differences of monotonic readings only.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tailspan_vllm.request.parts import Parts, QueueParts
+
+Outcome = Literal["stop", "length", "abort", "error", "rejected"]
+Basis = Literal["http", "engine", "edge"]
+"""What was observed. `http`: received and delivered at the HTTP edge. `engine`: no HTTP edge, so
+received = arrived, and delivered = when the front end last processed the request. `edge`: only
+the HTTP edge, because this vLLM's internals are not supported; the outcome of a complete answer
+is then unknown and reported as `stop`."""
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request, finished or refused. Instants in monotonic seconds; None: not reached."""
+
+    received: float
+    delivered: float
+    wall_offset_ns: int
+    outcome: Outcome
+    basis: Basis
+    operation: str = "chat"
+    arrived: float | None = None
+    handed: float | None = None
+    """When the front end handed it to the engine, which records `queued` between two steps."""
+    queued: float | None = None
+    scheduled: float | None = None
+    first_token: float | None = None
+    first_byte: float | None = None
+    last_token: float | None = None
+    preempted_at: list[float] = field(default_factory=list)
+    resumed_at: list[float] = field(default_factory=list)
+    request_id: str | None = None
+    engine_request_id: str | None = None
+    """The engine's own id, which joins the request to its account. Not exported."""
+    awaits_account: bool = False
+    """Whether the engine may send an account of it. Not exported."""
+    left_early: bool = False
+    """Whether its client left before the front end received any progress from the engine. The
+    account then contains how far the request had come."""
+    model: str | None = None
+    lora: str | None = None
+    route: str | None = None
+    tenant: str | None = None
+    config: str | None = None
+    engine: int | None = None
+    streamed: bool | None = None
+    http_status: int | None = None
+    error_type: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    external_cached_tokens: int | None = None
+    output_tokens: int | None = None
+    preemptions: int | None = None
+    itl_max_s: float | None = None
+    others_prefill_tokens_max: int | None = None
+    billed_s: float | None = None
+    wasted_s: float | None = None
+    queue_parts: QueueParts | None = None
+    prefill_parts: Parts | None = None
+    decode_parts: Parts | None = None
+    waiting_at_arrival: int | None = None
+    running_at_arrival: int | None = None
+    kv_usage_at_arrival: float | None = None
+    reported_in_flight_s: float | None = None
+    span_id: int | None = None
+    trace_id: int | None = None
+    parent_span_id: int | None = None
+    trace_flags: int = 1

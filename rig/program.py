@@ -1,0 +1,146 @@
+"""A program that runs beside a test or a benchmark: what it prints, and its end."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGTERM, Signals
+from types import TracebackType
+from typing import Any, Self
+
+PATIENCE_S = 60.0
+"""A safety bound: Tailspan starts in about four seconds."""
+FREE_PORTS = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
+_PORTS = {
+    "grpc": r":(\d+) \(gRPC",
+    "http": r":(\d+) \(HTTP",
+    "metrics": r":(\d+)/metrics",
+    "explorer": r"  Explorer   http://[^/]*:(\d+)",
+}
+
+
+class ProgramError(Exception):
+    """A program ended, or did not print what was expected; the message has its last lines."""
+
+
+class Program:
+    """A running program. `with` ends it, whatever happened.
+
+    Args:
+        folder: its working directory; its output goes to a file there.
+        command: its command line.
+        environ: variables beside those of this process.
+        options: of `subprocess.Popen`.
+    """
+
+    def __init__(
+        self, folder: Path, *command: str, environ: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        self.folder = folder
+        self.output = folder / f"{Path(command[0]).name}-{time.monotonic_ns()}.out"
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **(environ or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                **options,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def said(self) -> str:
+        """All that it has printed."""
+        return self.output.read_text(errors="replace")
+
+    def says(self, pattern: str, within_s: float = PATIENCE_S) -> str:
+        """Wait until it has printed a pattern; its last group, or all of it.
+
+        Raises:
+            ProgramError: it ended before, or it took too long.
+        """
+        deadline = time.monotonic() + within_s
+        while (found := re.search(pattern, self.said)) is None:
+            ended = self.process.poll()
+            if ended is not None and re.search(pattern, self.said) is None:
+                raise self.error(f"ended with {ended} before it printed {pattern!r}")
+            if time.monotonic() > deadline:
+                raise self.error(f"did not print {pattern!r} within {within_s:g} s")
+            time.sleep(0.02)
+        return found[found.re.groups]
+
+    def ends(self, number: Signals | None = None) -> int:
+        """Send a signal, if one is given, and wait for the end; the exit status."""
+        if number is not None:
+            self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def stop(self, within_s: float = 30) -> None:
+        """Ask it to end, and end it when it does not."""
+        if self.process.poll() is None:
+            self.process.send_signal(SIGTERM)
+            try:
+                self.process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def error(self, what: str) -> ProgramError:
+        """An error that says what went wrong and shows what it printed last."""
+        lines = "\n".join(self.said.splitlines()[-30:])
+        return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
+
+
+class Tailspan(Program):
+    """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
+
+    Args:
+        folder: its working directory.
+        words: the verb and its options.
+        environ: variables beside those of this process.
+    """
+
+    def __init__(
+        self, folder: Path, *words: str, environ: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        given = {word.partition("=")[0] for word in words}
+        free = [word for word in FREE_PORTS if word.partition("=")[0] not in given]
+        super().__init__(folder, *tailspan_command(*words, *free), environ=environ, **options)
+
+    def port(self, of: str) -> int:
+        """Where one of its parts listens: "grpc", "http", "metrics" or "explorer"."""
+        return int(self.says(_PORTS[of]))
+
+    def address(self, of: str) -> str:
+        """The same as a URL."""
+        return f"http://127.0.0.1:{self.port(of)}"
+
+    def is_up(self) -> Self:
+        """Wait until all of it is up."""
+        self.says("Ctrl-C stops it")
+        return self
+
+
+def tailspan_command(*words: str) -> tuple[str, ...]:
+    """The command line of one of Tailspan's commands."""
+    return (str(Path(sys.executable).with_name("tailspan")), *words)

@@ -1,0 +1,88 @@
+"""Write what the container image installs, with the hash of each file.
+
+    python -m rig.requirements_lock deploy/requirements.lock
+
+pip resolves the tested versions (constraints.txt) for the image's Python on both architectures,
+and reports the hash of each wheel without installing it. The file holds names, versions and
+hashes; where they are downloaded from is the configuration of whoever builds the image.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PYTHON: Final = "3.12"
+ARCHITECTURES: Final = ("x86_64", "aarch64")
+TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+"""Those that pip takes on the image's Debian 12; pip does not derive the older ones by itself."""
+BUILD: Final = ("hatchling",)
+"""What builds Tailspan's own wheels."""
+
+HEADER: Final = """\
+# What the container image installs: names, versions, and the hashes of the wheels for x86_64 and
+# aarch64. Written by python -m rig.requirements_lock; do not edit.
+"""
+
+
+def needed() -> list[str]:
+    """Return the requirements of both distributions, with every extra that users have."""
+    application, plugin = (
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for folder in (ROOT, ROOT / "instrumentation")
+    )
+    extras = application["optional-dependencies"]
+    chosen = re.findall(r"[\w-]+", extras["all"][0].partition("[")[2])
+    found = [
+        *application["dependencies"],
+        *plugin["dependencies"],
+        *(each for extra in chosen for each in extras[extra]),
+    ]
+    return sorted({*(each for each in found if not each.startswith("tailspan")), *BUILD})
+
+
+def resolved(architecture: str) -> dict[str, tuple[str, str]]:
+    """Return the version and the hash of each package for an architecture."""
+    platforms = [f"--platform={tag}_{architecture}" for tag in TAGS]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--report", "-"),
+            *("--ignore-installed", "--only-binary=:all:", "--target", "unused"),
+            *("--implementation=cp", f"--python-version={PYTHON}", *platforms),
+            *("--constraint", str(ROOT / "constraints.txt"), *needed()),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found = {}
+    for each in json.loads(done.stdout)["install"]:
+        name = re.sub(r"[-_.]+", "-", each["metadata"]["name"]).lower()
+        digest = each["download_info"]["archive_info"]["hashes"]["sha256"]
+        found[name] = (each["metadata"]["version"], digest)
+    return found
+
+
+def text() -> str:
+    """Return the content of the file."""
+    versions: dict[str, str] = {}
+    hashes: dict[str, set[str]] = {}
+    for architecture in ARCHITECTURES:
+        for name, (version, digest) in resolved(architecture).items():
+            versions[name] = version
+            hashes.setdefault(name, set()).add(digest)
+    lines = []
+    for name in sorted(versions):
+        digests = " \\\n".join(f"    --hash=sha256:{digest}" for digest in sorted(hashes[name]))
+        lines.append(f"{name}=={versions[name]} \\\n{digests}\n")
+    return HEADER + "".join(lines)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(text(), encoding="utf-8")

@@ -1,0 +1,10 @@
+"""The error for a model configuration that is incomplete or not supported."""
+
+
+class UnknownShapeError(ValueError):
+    """The model's shape cannot be determined. `key` names the missing or unsupported configuration
+    key."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key}: {reason}")
+        self.key = key

@@ -1,0 +1,135 @@
+"""Bytes and FLOPs that an engine's steps needed from a GPU, window by window.
+
+Pure. They are computed from the model's shape and the step ledger. If one of these is unknown,
+vLLM's own model is used, which counts bytes and FLOPs differently (README.md).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from roofline.chunks import Chunks, read_back
+from roofline.load import FloatArray, Load, summed
+from roofline.peaks import Device
+from roofline.samples import Rises
+from roofline.shape import ModelShape
+from roofline.work import work_of
+
+
+class ModelSource(StrEnum):
+    """Which model computed the bytes and FLOPs."""
+
+    SHAPE = "shape"
+    """This package, from the model's shape and the step ledger."""
+    VLLM = "vllm"
+    """vLLM's own model (`--enable-mfu-metrics`), if shape or ledger is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """What one window needed from a GPU."""
+
+    model: ModelSource
+    weight_bytes: float | None
+    kv_bytes: float | None
+    bytes: float
+    traffic_bytes: float
+    flops: float
+    compute_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledWindows:
+    """What all windows needed from a GPU: (w,) each, NaN if unknown."""
+
+    model: ModelSource
+    weight_bytes: FloatArray
+    kv_bytes: FloatArray
+    bytes: FloatArray
+    traffic_bytes: FloatArray
+    flops: FloatArray
+    compute_s: FloatArray
+
+    def at(self, row: int) -> Modelled | None:
+        """Return one window; None if it is unknown."""
+        if not np.isfinite(self.bytes[row]):
+            return None
+        return Modelled(
+            self.model,
+            known(self.weight_bytes[row]),
+            known(self.kv_bytes[row]),
+            float(self.bytes[row]),
+            float(self.traffic_bytes[row]),
+            float(self.flops[row]),
+            known(self.compute_s[row]),
+        )
+
+
+def modelled_by_shape(
+    rises: Rises,
+    steps: FloatArray,
+    shape: ModelShape | None,
+    device: Device | None,
+    chunks: Chunks | None = None,
+) -> ModelledWindows:
+    """Compute by this package's model. The compute time is NaN if a peak is unknown."""
+    if shape is None:
+        unknown = np.full(steps.shape, np.nan)
+        return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
+    work = work_of(shape, _load(rises, steps, chunks))
+    precision = shape.precision
+    linear = device and device.flops_in(precision.linear_math, precision.plain_math)
+    plain = device and device.flops_in(precision.plain_math, precision.plain_math)
+    if linear and plain:
+        compute_s = work.linear_flops / linear + work.plain_flops / plain
+    else:
+        compute_s = np.full(steps.shape, np.nan)
+    return ModelledWindows(
+        ModelSource.SHAPE,
+        work.weight_bytes + work.table_bytes,
+        work.kv_read_bytes + work.kv_write_bytes,
+        work.bytes,
+        work.traffic_bytes,
+        work.flops,
+        compute_s,
+    )
+
+
+def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
+    context = None
+    if chunks is not None:
+        context = rises.combined(
+            ("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total",
+             "decodes_total"),
+            partial(read_back, chunks=chunks),
+        )  # fmt: skip
+    return summed(
+        steps,
+        rises.of("scheduled_prefill_tokens_total"),
+        rises.of("prefill_attention_total"),
+        rises.of("context_tokens_total"),
+        rises.of("decodes_total"),
+        rises.of("draft_tokens_total"),
+        context,
+    )
+
+
+def modelled_by_vllm(
+    rises: Rises, shape: ModelShape | None, device: Device | None
+) -> ModelledWindows:
+    """Use vLLM's counters. All FLOPs count as those of the model's dtype, or of 16 bits."""
+    flops = rises.of("modelled_flops_total")
+    read = rises.of("modelled_read_bytes_total")
+    moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
+    unknown = np.full(flops.shape, np.nan)
+    math = shape.precision.plain_math if shape else "bf16"
+    peak = device.flops_in(math, "fp16") if device else None
+    compute_s = flops / peak if peak else unknown
+    return ModelledWindows(ModelSource.VLLM, unknown, unknown, *(moved,) * 2, flops, compute_s)
+
+
+def known(value: float) -> float | None:
+    """Return a number of a column; None for NaN."""
+    return float(value) if np.isfinite(value) else None

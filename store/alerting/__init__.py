@@ -1,0 +1,1 @@
+"""What alerting stores: counts per objective, incidents, and notifications to send."""

@@ -1,0 +1,115 @@
+"""Stored incidents, and the instant up to which each objective was evaluated.
+
+This module stores plain numbers; `alerts/` defines what they mean. An evaluation and its findings
+are written together, so that a restart continues where the last run stopped and repeats nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    or_,
+    select,
+    true,
+)
+
+from store import dialects
+from store.connections import reading, writing
+from store.schema import METADATA
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRow:
+    """One incident. Exact numbers are stored as text; instants are unix seconds.
+
+    `simulated` is true if the requests of real servers alone would not have caused the incident.
+    None means False: the incident is older than this field.
+    """
+
+    slo: str
+    severity: str
+    fired_unix_s: int
+    began_unix_s: int
+    last_unix_s: int
+    ended_unix_s: int | None
+    peak_unix_s: int
+    peak_burn: str
+    budget_spent: str | None
+    simulated: bool | None = None
+
+
+INCIDENTS = Table(
+    "slo_incidents",
+    METADATA,
+    Column("slo", Text, primary_key=True),
+    Column("severity", Text, primary_key=True),
+    Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("began_unix_s", BigInteger, nullable=False),
+    Column("last_unix_s", BigInteger, nullable=False),
+    Column("ended_unix_s", BigInteger),
+    Column("peak_unix_s", BigInteger, nullable=False),
+    Column("peak_burn", Text, nullable=False),
+    Column("budget_spent", Text),
+    Column("simulated", Boolean),
+)
+EVALUATIONS = Table(
+    "slo_evaluations",
+    METADATA,
+    Column("slo", Text, primary_key=True),
+    Column("until_unix_s", BigInteger, nullable=False),
+)
+
+
+def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list[IncidentRow]:
+    """An objective's incidents, the newest first."""
+    statement = select(INCIDENTS).where(INCIDENTS.c.slo == slo)
+    if open_only:
+        statement = statement.where(INCIDENTS.c.ended_unix_s.is_(None))
+    with reading(engine) as connection:
+        rows = connection.execute(statement.order_by(INCIDENTS.c.fired_unix_s.desc()))
+        return [IncidentRow(**row._mapping) for row in rows]
+
+
+def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow]:
+    """The incidents of all objectives that were under way in [from, to), oldest first."""
+    over = INCIDENTS.c.ended_unix_s
+    statement = (
+        select(INCIDENTS)
+        .where(INCIDENTS.c.began_unix_s < to_s, or_(over.is_(None), over > from_s))
+        .order_by(INCIDENTS.c.began_unix_s)
+    )
+    with reading(engine) as connection:
+        return [IncidentRow(**row._mapping) for row in connection.execute(statement)]
+
+
+def evaluated_until(engine: Engine, slo: str) -> int | None:
+    """Up to when an objective was evaluated; None where it never was."""
+    with reading(engine) as connection:
+        until: int | None = connection.scalar(
+            select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
+        )
+    return until
+
+
+def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
+    """Keep how far an objective was evaluated, and the incidents as they are since."""
+    put = dialects.of(engine).put
+    with writing(engine) as connection:
+        if changed:
+            put(connection, INCIDENTS, [asdict(row) for row in changed])
+        put(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])
+
+
+def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
+    """Delete the incidents that a simulation alone made; by objective, severity and instant."""
+    keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
+    found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
+    dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())
+    return [(row[0], row[1], row[2]) for row in found]

@@ -1,0 +1,214 @@
+"""The outbox: notifications of incidents, the channel of each, and its delivery state.
+
+There is one row for each incident, transition and channel, so that nothing is sent twice and a
+restart continues where the last run stopped. A row holds the message, never an address or a key.
+Rows are written whole. Each row has one writer at a time: first the code that adds it, then the
+thread that sends for its channel.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    Text,
+    and_,
+    or_,
+    select,
+)
+
+from store import dialects
+from store.alerting.incidents import INCIDENTS
+from store.connections import reading, writing
+from store.schema import METADATA
+
+AHEAD_S: Final = 60
+"""A row whose creation is later than now by more than this was added while the clock was ahead. It
+is due at once."""
+
+
+class Delivery(StrEnum):
+    """The delivery state of a notification."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+HANG: Final = "hang:"
+"""Begins the name of a hang, in place of an objective's, which has no colon."""
+FIRING: Final = "firing"
+RESOLVED: Final = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One row; instants are unix seconds.
+
+    `next_unix_s` is when the next attempt is due; None if there will be none. `failures` counts
+    the attempts since the last delivery; `problem` is why the latest of them failed.
+    """
+
+    slo: str
+    severity: str
+    fired_unix_s: int
+    transition: str
+    channel: str
+    message: str
+    created_unix_s: int
+    state: str = Delivery.PENDING
+    failures: int = 0
+    next_unix_s: int | None = None
+    delivered_unix_s: int | None = None
+    problem: str | None = None
+
+    @property
+    def incident(self) -> tuple[str, str, int]:
+        """What it is about."""
+        return (self.slo, self.severity, self.fired_unix_s)
+
+
+NOTIFICATIONS = Table(
+    "slo_notifications",
+    METADATA,
+    Column("slo", Text, primary_key=True),
+    Column("severity", Text, primary_key=True),
+    Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("transition", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("message", Text, nullable=False),
+    Column("created_unix_s", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("next_unix_s", BigInteger),
+    Column("delivered_unix_s", BigInteger),
+    Column("problem", Text),
+)
+
+
+def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
+    """Keep rows: new ones, or as they are now."""
+    if rows:
+        with writing(engine) as connection:
+            dialects.of(engine).put(connection, NOTIFICATIONS, [_plain(row) for row in rows])
+
+
+def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
+    """Give up what waits for channels that are not among these, and end what is repeated of
+    objectives that are not. Before any sender runs."""
+    due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
+    ended = []
+    for row in due:
+        waiting = row.state == Delivery.PENDING
+        if row.channel not in channels and waiting:
+            why = "the channel is not configured any more"
+            ended.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
+        elif row.channel not in channels or (row.slo not in slos and not waiting):
+            ended.append(replace(row, next_unix_s=None))
+    keep_notifications(engine, ended)
+
+
+def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
+    """What a channel is to deliver now, in order.
+
+    The end of an incident waits until its beginning is delivered, and from then on its
+    beginning is not repeated. Where the beginning was given up, so is the end: who never
+    heard of it has nothing to close.
+    """
+    rows = NOTIFICATIONS.c
+    of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
+    # What was put here by a clock that was ahead would wait until then.
+    ahead = and_(
+        rows.state == Delivery.PENDING.value,
+        rows.created_unix_s > now_s + AHEAD_S,
+        rows.next_unix_s.is_not(None),
+    )
+    due = _read(engine, of_channel.where(or_(rows.next_unix_s <= now_s, ahead)))
+    if not due:
+        return []
+    fired = {row.fired_unix_s for row in due}
+    known = _read(engine, of_channel.where(rows.fired_unix_s.in_(sorted(fired))))
+    begun = {row.incident: row for row in known if row.transition == FIRING}
+    over = {row.incident for row in known if row.transition == RESOLVED}
+    ready, given_up = [], []
+    for row in due:
+        waiting = row.state == Delivery.PENDING
+        beginning = begun.get(row.incident)
+        if row.transition == FIRING:
+            if waiting or row.incident not in over:
+                ready.append(row)
+        elif beginning is None or beginning.state == Delivery.DEAD:
+            why = "not told, for its beginning could not be"
+            given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
+        elif beginning.state == Delivery.DELIVERED:
+            ready.append(row)
+    keep_notifications(engine, given_up)
+    return sorted(ready, key=lambda row: (row.created_unix_s, row.fired_unix_s, row.transition))
+
+
+def read_notifications(engine: Engine, slo: str) -> list[Notification]:
+    """All of an objective, the newest first."""
+    rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
+    return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
+
+
+def read_hangs(engine: Engine) -> list[Notification]:
+    """All of hangs, the newest first."""
+    rows = _read(
+        engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo.startswith(HANG, autoescape=True))
+    )
+    return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
+
+
+def forget_told(engine: Engine, before_unix_s: int) -> int:
+    """Drop what there was to tell of incidents that ended before, once nothing of it is due.
+
+    All rows of an incident go together, for half of them would have the rest told anew.
+
+    Returns:
+        Of how many incidents.
+    """
+    over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
+        INCIDENTS.c.ended_unix_s < before_unix_s
+    )
+    with reading(engine) as connection:
+        ended = {tuple(row) for row in connection.execute(over)}
+    rows = _read(
+        engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.created_unix_s < before_unix_s)
+    )
+    ended |= {
+        row.incident for row in rows if row.slo.startswith(HANG) and row.transition == RESOLVED
+    }
+    told = {row.incident for row in rows} & ended - {
+        row.incident for row in rows if row.next_unix_s is not None
+    }
+    for incident in sorted(told):
+        with writing(engine) as connection:
+            remove_notifications(connection, incident)
+    return len(told)
+
+
+def remove_notifications(connection: Connection, incident: tuple[str, str, int]) -> None:
+    """Delete what there was to tell of an incident."""
+    columns = NOTIFICATIONS.c
+    slo, severity, fired_unix_s = incident
+    which = and_(
+        columns.slo == slo, columns.severity == severity, columns.fired_unix_s == fired_unix_s
+    )
+    dialects.of(connection.engine).remove(connection, NOTIFICATIONS, which)
+
+
+def _plain(row: Notification) -> dict[str, Any]:
+    return {**asdict(row), "state": str(row.state), "transition": str(row.transition)}
+
+
+def _read(engine: Engine, statement: Select[Any]) -> list[Notification]:
+    with reading(engine) as connection:
+        return [Notification(**row._mapping) for row in connection.execute(statement)]

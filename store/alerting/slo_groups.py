@@ -1,0 +1,94 @@
+"""Which groups of an objective are counted by themselves.
+
+A group that has a place has a row in `slo_counted`, under the objective's digest and its own key;
+the group of all the others has one, too. What the keys mean is `alerts.groups`' affair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import Engine, distinct, func, select
+
+from store import dialects
+from store.alerting.slo_counts import (
+    COUNTS,
+    NUMBERS,
+    SIMULATED_COUNTS,
+    STRETCHES,
+    Counted,
+)
+from store.connections import reading, writing
+
+HOUR_S: Final = 3600
+
+
+def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
+    """The stretch for which each group is counted, by its key."""
+    own = STRETCHES.c.definition.startswith(f"{definition}.")
+    with reading(engine) as connection:
+        rows = connection.execute(select(STRETCHES).where(own)).all()
+    return {
+        row.definition.removeprefix(definition): Counted(row.from_unix_s, row.until_unix_s)
+        for row in rows
+    }
+
+
+def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
+    """Count these groups by themselves from now on."""
+    rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
+    with writing(engine) as connection:
+        dialects.of(engine).put(connection, STRETCHES, rows)
+
+
+def active_hours(
+    engine: Engine, definition: str, groups: Sequence[str], from_s: int
+) -> dict[str, int]:
+    """In how many hours since an instant each group had requests."""
+    found = dict.fromkeys(groups, 0)
+    with reading(engine) as connection:
+        for table in (COUNTS, SIMULATED_COUNTS):
+            until = table.c.until_unix_s - 1
+            hours = func.count(distinct(until - until % HOUR_S))
+            for key in groups:
+                own = table.c.definition == definition + key
+                number = connection.scalar(select(hours).where(own, table.c.until_unix_s > from_s))
+                found[key] = max(found[key], int(number or 0))
+    return found
+
+
+def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
+    """Take a group's place away, and add its counts to another group's."""
+    put, remove = dialects.of(engine).put, dialects.of(engine).remove
+    with writing(engine) as connection:
+        for table in (COUNTS, SIMULATED_COUNTS):
+            own = table.c.definition == definition + group
+            rows = connection.execute(select(table).where(own)).mappings().all()
+            if not rows:
+                continue
+            instants = [row["until_unix_s"] for row in rows]
+            others = {
+                row["until_unix_s"]: row
+                for row in connection.execute(
+                    select(table).where(
+                        table.c.definition == definition + into,
+                        table.c.until_unix_s >= min(instants),
+                        table.c.until_unix_s <= max(instants),
+                    )
+                ).mappings()
+            }
+            added = [
+                {
+                    "definition": definition + into,
+                    "until_unix_s": row["until_unix_s"],
+                    **{
+                        name: row[name] + (other[name] if other else 0)
+                        for other in [others.get(row["until_unix_s"])]
+                        for name in NUMBERS
+                    },
+                }
+                for row in rows
+            ]
+            put(connection, table, added)
+            remove(connection, table, own)
+        remove(connection, STRETCHES, STRETCHES.c.definition == definition + group)

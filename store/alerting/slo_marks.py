@@ -1,0 +1,130 @@
+"""Marks: which steps of the objectives' counts have requests that were not counted yet.
+
+The writer marks the steps of its requests in the same transaction as the rows, so a stop at any
+instant loses neither. The evaluator removes a mark in the transaction that declares its step to be
+counted again (`slo_counts.count_again`). A mark that is read stands for rows that are committed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from secrets import randbits
+from typing import Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, and_, select, true
+
+from store import dialects
+from store.connections import reading
+from store.schema import METADATA
+from telemetry.request_rows import RequestRows
+
+SECOND_NS: Final = 10**9
+STEP_S: Final = 15
+"""The width of a step of counts: the evaluator's interval."""
+_STEP_NS: Final = STEP_S * SECOND_NS
+_CENTURY_S: Final = 100 * 365 * 86_400
+_LATEST: Final = np.iinfo(np.int64).max
+_AT_ONCE: Final = 500
+"""Marks named in one DELETE, as in `rollup_marks`."""
+
+MARKS: Final = Table(
+    "slo_marks",
+    METADATA,
+    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Text, primary_key=True),
+    Column("received_unix_ns", BigInteger, nullable=False),
+)
+
+
+class Mark(NamedTuple):
+    """Requests of one source that ended in one step, or were last seen in flight in it, as one
+    transaction wrote them."""
+
+    token: int
+    """Of the transaction."""
+    until_unix_s: int
+    """The end of the step."""
+    source: str
+    received_unix_ns: int
+    """When the earliest of them was received."""
+
+
+def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
+    """The marks of one transaction's requests."""
+    token = randbits(63)
+    earliest: dict[tuple[int, str], int] = defaultdict(lambda: _LATEST)
+    for requests in several:
+        if not len(requests):
+            continue
+        received = np.array(requests.column("received_unix_ns"), np.int64)
+        # As `alerts.counting` rounds it, or a request could be marked in one step and counted in
+        # the next. Beyond a century each the sum might not fit; the collector refuses a week.
+        lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
+        lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
+        received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
+        ends = -(-(received + lasted) // _STEP_NS) * STEP_S
+        sources = requests.column("source")
+        if len(set(sources)) == 1:
+            steps, place = np.unique(ends, return_inverse=True)
+            first = np.full(steps.shape, _LATEST)
+            np.minimum.at(first, place, received)
+            found = zip(steps.tolist(), [sources[0]] * len(steps), first.tolist(), strict=True)
+        else:
+            found = zip(ends.tolist(), sources, received.tolist(), strict=True)
+        for until_s, source, received_ns in found:
+            key = (until_s, str(source))
+            earliest[key] = min(earliest[key], received_ns)
+    return [Mark(token, until, source, at) for (until, source), at in sorted(earliest.items())]
+
+
+def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
+    """Mark the steps of requests, in the transaction that writes them."""
+    marks = marks_of(several)
+    if marks:
+        dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
+
+
+def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> None:
+    """Mark the steps of requests in flight, in the transaction that changes their reports.
+
+    Args:
+        connection: in a transaction.
+        seen: when each was last seen, in unix ns, and its source.
+    """
+    token = randbits(63)
+    marks = {
+        # No ended request is to be read for it: as if received in the very step.
+        Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
+        for at_unix_ns, source in seen
+    }
+    if marks:
+        inserting = dialects.of(connection.engine).inserting
+        inserting(connection.engine, MARKS)(connection, sorted(marks))
+
+
+def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
+    """All marks of up to so many transactions; none where no request is left to be counted.
+
+    Args:
+        engine: from `open_database`.
+        transactions: at most so many.
+        from_s: leaves out the marks of steps that ended before; None for none.
+    """
+    wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
+    tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
+    columns = [MARKS.c[name] for name in Mark._fields]
+    with reading(engine) as connection:
+        rows = connection.execute(select(*columns).where(MARKS.c.token.in_(tokens), wanted))
+        return [Mark(*row) for row in rows]
+
+
+def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
+    """Delete the marks of these transactions, but for steps before the first of these."""
+    if not marks:
+        return
+    tokens = sorted({each.token for each in marks})
+    later = MARKS.c.until_unix_s >= min(each.until_unix_s for each in marks)
+    for first in range(0, len(tokens), _AT_ONCE):
+        some = and_(MARKS.c.token.in_(tokens[first : first + _AT_ONCE]), later)
+        dialects.of(connection.engine).remove(connection, MARKS, some)

@@ -1,0 +1,208 @@
+"""What requests are billed, by label and hour, of a bill's stretch of time.
+
+From rollups where there are any, so that a day of ten million takes a second. Rollups know when
+a request was received, a bill when it was worked on: of the few that were in the engine as an
+hour (or the stretch) ended, the rows are read, and their seconds given to both sides by time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from store.queries import Window, request_table, simulated_requests
+from store.rollups.buckets import Sums, nothing, sums_of
+from store.rollups.marks import SECOND_NS
+from store.rollups.queries import rollups
+from store.rollups.tables import HOUR_S, MINUTE_S
+from telemetry.accounts import AMOUNTS, Cells
+from telemetry.counter_series import FloatArray, IntArray
+
+_MINUTE_NS: Final = MINUTE_S * SECOND_NS
+_LONGEST_S: Final = 3_600.0
+"""A request that took longer counts where it was received, for the rest of it."""
+_SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
+_SECONDS: Final = ("billed_s", "wasted_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """Requests, and how much of the stretch they tell of."""
+
+    window: Window
+    cells: Cells
+    apportioned: bool
+    gone_ns: int
+    """Up to when rows were removed."""
+    overflowed: int
+    simulated: bool
+
+
+def charged(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
+    """Read them.
+
+    Args:
+        engine: from `open_database`.
+        window: widened to whole minutes, or to hours where minutes are gone.
+        by: the labels of the cells.
+    """
+    first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
+    found = rollups(engine, window, by=by, step_s=HOUR_S, first_unix_s=first_s)
+    if found is None:
+        return _of_rows(engine, window, by)
+    answered = found.plan.window
+    sums = found.sums([*AMOUNTS, "e2e_s"])
+    number = found.steps.number
+    cells = _cells(by, list(found.groups), sums, found.steps.first_unix_s, number)
+    longest = {
+        int(hour): float(np.max(_facts(sums, "e2e_s")[sums.cells % number == step, 3]))
+        for step in np.unique(sums.cells % number).tolist()
+        for hour in [found.steps.first_unix_s + step * HOUR_S]
+    }
+    earlier_ns = max(0, answered.from_unix_ns - HOUR_S * SECOND_NS)
+    before = rollups(engine, Window(earlier_ns, answered.from_unix_ns))
+    if before is not None:
+        longest[-1] = float(np.max(_facts(before.sums(["e2e_s"]), "e2e_s")[:, 3], initial=0.0))
+    gone_ns = found.requests_gone_before_unix_ns()
+    cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
+    return Charged(answered, cells, whole, gone_ns, found.overflowed(), simulated=found.simulated)
+
+
+def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
+    """Of a database that has no rollups yet."""
+    answered = Window(
+        window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
+        -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,
+    )
+    columns = list(dict.fromkeys(("received_unix_ns", *by, *AMOUNTS, "e2e_s")))
+    table = request_table(engine, answered, columns=columns)
+    hours = table["received_unix_ns"].to_numpy() // SECOND_NS // HOUR_S * HOUR_S
+    told, which = _labelled([table[name].to_pylist() for name in by], table.num_rows)
+    span = int(hours.max() - hours.min()) // HOUR_S + 1 if hours.size else 1
+    first = int(hours.min()) if hours.size else 0
+    sums = sums_of(table, which * span + (hours - first) // HOUR_S, [*AMOUNTS, "e2e_s"])
+    cells = _cells(by, told, sums, first, span)
+    longest = dict.fromkeys(np.unique(hours).tolist(), _LONGEST_S)
+    cells, whole = _apportioned(engine, answered, cells, {**longest, -1: _LONGEST_S}, 0)
+    return Charged(answered, cells, whole, 0, 0, simulated=simulated_requests(engine, answered))
+
+
+def _cells(
+    by: Sequence[str],
+    labels: list[tuple[str | None, ...]],
+    sums: Sums,
+    first_unix_s: int,
+    hours: int,
+) -> Cells:
+    """Of sums by group and hour: cell = group × hours + hour, the first at `first_unix_s`."""
+    return Cells(
+        by=by,
+        labels=labels,
+        group=sums.cells // hours,
+        hour_unix_s=first_unix_s + sums.cells % hours * HOUR_S,
+        requests=sums.requests,
+        sums={name: _facts(sums, name)[:, 1] for name in AMOUNTS},
+        told={name: _facts(sums, name)[:, 0] for name in AMOUNTS},
+    )
+
+
+def _facts(sums: Sums, name: str) -> FloatArray:
+    """Of no cells there are none, and no quantities either."""
+    return sums.facts.get(name, nothing(sums.cells.size))
+
+
+def _labelled(
+    columns: Sequence[Sequence[Any]], number: int
+) -> tuple[list[tuple[str | None, ...]], IntArray]:
+    known: dict[tuple[str | None, ...], int] = {}
+    which = np.zeros(number, np.int64)
+    for place, values in enumerate(zip(*columns, strict=True)):
+        which[place] = known.setdefault(_as_told(values), len(known))
+    return list(known), which
+
+
+def _as_told(values: Iterable[Any]) -> tuple[str | None, ...]:
+    """Labels as rollups have them, which know texts alone."""
+    return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
+
+
+def _apportioned(
+    engine: Engine,
+    window: Window,
+    cells: Cells,
+    longest_s: Mapping[int, float],
+    gone_before_ns: int,
+) -> tuple[Cells, bool]:
+    """Seconds moved over the edges of hours; whether all of them could be.
+
+    `longest_s` has the longest request of each hour by its start, and at −1 that of the hour
+    before the window.
+    """
+    start, end = window.from_unix_ns, window.to_unix_ns
+    hour_ns = HOUR_S * SECOND_NS
+    inner = range((start // hour_ns + 1) * hour_ns, end, hour_ns)
+    labels = list(cells.labels)
+    moved: list[tuple[int, int, float, float]] = []
+    whole = True
+    for edge in (start, *inner, end):
+        hour = (edge - 1) // hour_ns * HOUR_S
+        reach_s = min(longest_s.get(-1 if edge == start else hour, 0.0), _LONGEST_S)
+        if not reach_s > 0:
+            continue
+        from_ns = max(0, edge - int((reach_s + 1) * SECOND_NS))
+        if from_ns < gone_before_ns:
+            whole = False
+            continue
+        for told, billed_s, wasted_s in _over(engine, Window(from_ns, edge), cells.by):
+            if told not in labels:
+                labels.append(told)
+            group = labels.index(told)
+            if edge > start:
+                moved.append((group, hour, -billed_s, -wasted_s))
+            if edge < end:
+                moved.append((group, edge // hour_ns * HOUR_S, billed_s, wasted_s))
+    if not moved:
+        return cells, whole
+    groups, hours, billed, wasted = (np.array(column) for column in zip(*moved, strict=True))
+    zeros = np.zeros(len(moved))
+    more = {**dict.fromkeys(AMOUNTS, zeros), "billed_s": billed, "wasted_s": wasted}
+    return (
+        replace(
+            cells,
+            labels=labels,
+            group=np.concatenate([cells.group, groups]),
+            hour_unix_s=np.concatenate([cells.hour_unix_s, hours]),
+            requests=np.concatenate([cells.requests, zeros.astype(np.int64)]),
+            sums={name: np.concatenate([cells.sums[name], more[name]]) for name in AMOUNTS},
+            told={name: np.concatenate([cells.told[name], zeros]) for name in AMOUNTS},
+        ),
+        whole,
+    )
+
+
+def _over(
+    engine: Engine, before: Window, by: Sequence[str]
+) -> list[tuple[tuple[str | None, ...], float, float]]:
+    """Of the requests received before an edge and worked on after it: labels, and the seconds
+    billed and wasted that lie beyond, by time."""
+    columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
+    edge = before.to_unix_ns
+    table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)
+    found = []
+    for row in table.to_pylist():
+        if row["billed_s"] is None:
+            continue
+        begins = row["received_unix_ns"]
+        length_s = row["e2e_s"]
+        if row["prefill_s"] is not None:
+            begins += ((row["frontend_s"] or 0.0) + (row["queue_s"] or 0.0)) * SECOND_NS
+            length_s = row["prefill_s"] + (row["decode_s"] or 0.0)
+        ends = begins + length_s * SECOND_NS
+        if ends <= edge:
+            continue
+        share = min(1.0, (ends - edge) / (ends - begins))
+        told = _as_told(row[name] for name in by)
+        found.append((told, row["billed_s"] * share, (row["wasted_s"] or 0.0) * share))
+    return found

@@ -1,0 +1,135 @@
+"""Asks `adbc_process` for columns of a SQLite file.
+
+The first question starts the process. It ends after a minute without a question, and the next
+question starts it again.
+"""
+
+import logging
+import mmap
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Final
+
+import pyarrow as pa
+
+from store.errors import NotQuick
+from telemetry.tasks import Task
+
+_LENGTH_BYTES: Final = 4
+_MOST_PARTS: Final = 16
+
+_log = logging.getLogger(__name__)
+
+
+class ColumnReader:
+    """Reads one database, one question at a time, from any thread.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: socket.socket | None = None
+        self.task = Task("column reader")
+
+    def read(
+        self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
+    ) -> pa.Table:
+        """The answers to statements, each with the values it binds, one after another.
+
+        Args:
+            statements: at most 16, read side by side.
+            schema: of each answer; a dictionary's values come as one.
+
+        Raises:
+            NotQuick: ADBC is not installed, or the reader failed.
+        """
+        if find_spec("adbc_driver_sqlite") is None:
+            raise NotQuick("adbc-driver-sqlite is not installed")
+        asked = pickle.dumps((self._path, list(statements), schema.serialize().to_pybytes()))
+        with self._lock:
+            try:
+                descriptors = self._ask(asked)
+            except (OSError, EOFError):
+                self._end()  # it had ended for want of questions, most likely
+                try:
+                    descriptors = self._ask(asked)
+                except (OSError, EOFError) as error:
+                    self._end()
+                    if self.task.problem is None:
+                        _log.warning(
+                            "the process that reads columns ended (%s); they are read the slow way",
+                            type(error).__name__,
+                        )
+                    self.task.failed(error)
+                    raise NotQuick(f"the process that reads columns ended: {error!r}") from error
+        self.task.succeeded(time.time())
+        return pa.concat_tables([_mapped(each) for each in descriptors])
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, asked: bytes) -> list[int]:
+        process, answers = self._started()
+        assert process.stdin is not None
+        process.stdin.write(len(asked).to_bytes(_LENGTH_BYTES, "little") + asked)
+        process.stdin.flush()
+        told, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
+        if not told:
+            raise EOFError("no answer")
+        while len(told) - _LENGTH_BYTES < int.from_bytes(told[:_LENGTH_BYTES], "little"):
+            more = answers.recv(2**16)
+            if not more:
+                raise EOFError("half an answer")
+            told += more
+        if why := told[_LENGTH_BYTES:].decode(errors="replace"):
+            raise NotQuick(" ".join(why.split())[:300])
+        return descriptors
+
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if self._process is None or self._answers is None:
+            ours, theirs = socket.socketpair()
+            self._answers = ours
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "store.columns.adbc_process", str(theirs.fileno())],
+                    stdin=subprocess.PIPE,
+                    pass_fds=[theirs.fileno()],
+                    # Not from the working directory: it may hold a `store` of its own.
+                    env={**os.environ, "PYTHONSAFEPATH": "1"},
+                    start_new_session=True,  # Ctrl-C is for us to act on
+                )
+        return self._process, self._answers
+
+    def _end(self) -> None:
+        process, answers = self._process, self._answers
+        self._process = self._answers = None
+        if answers is not None:
+            answers.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                with suppress(OSError):  # what it did not read any more
+                    process.stdin.close()
+
+
+def _mapped(descriptor: int) -> pa.Table:
+    try:
+        memory = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+    return pa.ipc.open_stream(pa.py_buffer(memory)).read_all()

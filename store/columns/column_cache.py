@@ -1,0 +1,220 @@
+"""Columns of long ranges, kept between questions: what was read once is not read again.
+
+Time is cut into stretches of ten minutes. What is kept of one stands for as long as the index
+of instants says of it what it said before it was read: how many rows there are, and a sum over
+their instants. To ask that takes a fiftieth of reading them. So a late row, or one that was
+forgotten, has its stretch read anew, and nothing else has to tell of either.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    CompoundSelect,
+    Engine,
+    bindparam,
+    func,
+    literal,
+    select,
+    union_all,
+)
+
+from store.connections import reading
+from store.queries import Window
+
+STRETCH_NS: Final = 600 * 10**9
+MOST_ROWS: Final = 2_000_000
+"""Kept at one time."""
+
+_MOST_STRETCHES: Final = 14 * 144
+"""Of a range longer than a fortnight nothing is kept."""
+_LAST: Final = 2**63 // STRETCH_NS
+_ASKED_AT_ONCE: Final = 48
+_READ_AT_ONCE: Final = 250_000
+"""Rows, 80 MB of them, until what is kept is taken out of them."""
+
+_PRIME: Final = 1_000_000_007
+"""A sum of what is left of instants by it stays within 64 bits."""
+
+
+class _Stamp(NamedTuple):
+    """What the index says of a stretch."""
+
+    rows: int
+    sum: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    table: pa.Table
+    stamps: Sequence[_Stamp]
+    """Of the stretch, and of those around it that its rows depend on."""
+
+
+class KeptColumns:
+    """Of one table of a database, for any thread to ask.
+
+    Args:
+        engine: from `open_database`.
+        instant: the table's indexed column of instants.
+        read: the rows of a window in the order of their instants, all with one schema.
+        depends: whether rows elsewhere, as far as `reach_ns` away, may change which of these
+            count; None where none do.
+        reach_ns: how far.
+        most_rows: kept at one time.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        instant: Column[int],
+        read: Callable[[Window], pa.Table],
+        *,
+        depends: Callable[[pa.Table], bool] | None = None,
+        reach_ns: int = 0,
+        most_rows: int = MOST_ROWS,
+    ) -> None:
+        self._engine = engine
+        self._instant = instant
+        self._read = read
+        self._depends = depends
+        self._reach = -(-reach_ns // STRETCH_NS)
+        self._most_rows = most_rows
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+        self._one_reads = threading.Lock()
+
+    def table(self, window: Window) -> pa.Table | None:
+        """The rows of a window, in the order of their instants.
+
+        Returns: None where there are more than are kept, or the window is too long.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
+        if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
+            return None
+        # Before they are read: of what comes in meanwhile a stretch has too much, and no stamp.
+        stamps = self._stamps(first - self._reach, end + self._reach)
+        wanted = [place for place in range(first, end) if stamps[place].rows]
+        if sum(stamps[place].rows for place in wanted) > self._most_rows:
+            return None
+        found = self._standing(wanted, stamps)
+        if len(found) < len(wanted):
+            with self._one_reads:  # what two want is read by the first, and kept for the other
+                found = self._standing(wanted, stamps)
+                for run in _runs([place for place in wanted if place not in found], stamps):
+                    found |= self._fetched(run, stamps)
+                self._keep(found)
+        else:
+            self._keep(found)
+        if not found:
+            return self._read(Window(window.from_unix_ns, window.from_unix_ns))
+        parts = [_within(found[place].table, self._instant.key, window) for place in wanted]
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    @property
+    def rows(self) -> int:
+        """How many are kept."""
+        with self._lock:
+            return sum(each.table.num_rows for each in self._kept.values())
+
+    def _standing(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
+        """What was kept and may be taken as it is."""
+        with self._lock:
+            kept = {place: self._kept[place] for place in wanted if place in self._kept}
+        return {
+            place: each
+            for place, each in kept.items()
+            if each.stamps == _around(place, len(each.stamps) // 2, stamps)
+        }
+
+    def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
+        """Stretches that follow one another, read at once."""
+        edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
+        table = self._read(Window(edges[0], edges[-1]))
+        cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
+        found = {}
+        for place, (low, high) in zip(run, pairwise(cuts), strict=True):
+            part = _own(table.slice(low, high - low))
+            far = self._reach if self._depends is not None and self._depends(part) else 0
+            found[place] = _Kept(part, _around(place, far, stamps))
+        return found
+
+    def _keep(self, found: dict[int, _Kept]) -> None:
+        with self._lock:
+            for place, each in found.items():
+                self._kept[place] = each
+                self._kept.move_to_end(place)
+            rows = sum(each.table.num_rows for each in self._kept.values())
+            while rows > self._most_rows:
+                _, oldest = self._kept.popitem(last=False)
+                rows -= oldest.table.num_rows
+
+    def _stamps(self, first: int, end: int) -> dict[int, _Stamp]:
+        found: list[_Stamp] = []
+        with reading(self._engine) as connection:
+            for start in range(first, end, _ASKED_AT_ONCE):
+                edges = {
+                    f"edge_{each}": min(start + each, end) * STRETCH_NS
+                    for each in range(_ASKED_AT_ONCE + 1)
+                }
+                rows = sorted(connection.execute(self._question, edges).all())
+                found += [_Stamp(int(number), int(rest)) for _, number, rest in rows]
+        return dict(zip(range(first, end), found, strict=False))  # the last ones are empty
+
+    @cached_property
+    def _question(self) -> CompoundSelect[Any]:
+        """Of some stretches that follow one another: made once, for it has many parts."""
+        edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
+        rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
+        return union_all(
+            *(
+                select(literal(place), func.count(), rest).where(
+                    self._instant >= start, self._instant < end
+                )
+                for place, (start, end) in enumerate(pairwise(edges))
+            )
+        )
+
+
+def _around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[_Stamp, ...]:
+    return tuple(stamps[each] for each in range(place - far, place + far + 1))
+
+
+def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
+    """Those that follow one another together, as far as they can be read at once."""
+    runs: list[list[int]] = []
+    rows = 0
+    for place in places:
+        rows += stamps[place].rows
+        if not runs or place != runs[-1][-1] + 1 or rows > _READ_AT_ONCE:
+            runs.append([])
+            rows = stamps[place].rows
+        runs[-1].append(place)
+    return runs
+
+
+def _within(table: pa.Table, instant: str, window: Window) -> pa.Table:
+    low, high = np.searchsorted(
+        table[instant].to_numpy(), [window.from_unix_ns, window.to_unix_ns]
+    ).tolist()
+    return table.slice(low, high - low)
+
+
+def _own(table: pa.Table) -> pa.Table:
+    """In memory of its own: a part of what was read would hold on to all of it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()

@@ -1,0 +1,153 @@
+"""Many rows of a long stretch of time, thinned: some seconds of them whole, evenly spread.
+
+What grows with time and servers (50 engines tell 4 million samples a day) is read in slots of
+16 seconds, every k-th of them, so that about as many rows come as are wanted. Totals lose
+nothing by that: a difference of two samples is what happened between them, read or not. Of a
+gauge, a burst between two slots is not seen; who shows it says so.
+
+A slot is longer than two samples of any engine are apart, scraped ones included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Engine, Select, Table, and_, func, or_, select
+from sqlalchemy.exc import DBAPIError
+
+from store import dialects
+from store.columns.request_columns import FEW_ROWS, encoded_schema
+from store.connections import reading
+from store.errors import NotQuick
+from store.queries import (
+    Window,
+    fetched,
+    request_schema,
+    sample_schema,
+    select_requests,
+    select_samples,
+)
+from store.schema import GPUS, REQUESTS, SAMPLES
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+
+SLOT_NS: Final = 16 * 10**9
+MOST_ROWS: Final = 120_000
+"""Read in half a second or so, from any of the databases."""
+
+_PROBES: Final = 32
+_PROBED_ONE_IN: Final = 20
+_ALL: Mapping[str, str | None] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Rows in the order of time, and how many of the slots they are: every `one_in`-th."""
+
+    table: pa.Table
+    one_in: int
+
+    @property
+    def every_s(self) -> int:
+        """How far apart two slots begin."""
+        return self.one_in * SLOT_NS // 10**9
+
+
+def engine_samples(
+    engine: Engine,
+    window: Window,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None] = _ALL,
+    *,
+    most_rows: int = MOST_ROWS,
+) -> Thinned:
+    """Samples of engines; arguments and errors as for `queries.sample_table`."""
+    return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
+
+
+def gpu_samples(
+    engine: Engine,
+    window: Window,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None] = _ALL,
+    *,
+    most_rows: int = MOST_ROWS,
+) -> Thinned:
+    """Samples of GPUs; arguments and errors as for `queries.gpu_table`."""
+    return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
+
+
+def _samples(
+    engine: Engine,
+    window: Window,
+    table: Table,
+    noun: type,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None],
+    most_rows: int,
+) -> Thinned:
+    statement = select_samples(table, noun, window, equals, columns)
+    schema = sample_schema(noun, columns)
+    return _read(engine, window, table, table.c.at_unix_ns, statement, schema, most_rows)
+
+
+def requests(
+    engine: Engine,
+    window: Window,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None] = _ALL,
+    *,
+    most_rows: int = MOST_ROWS,
+) -> Thinned:
+    """Requests by when they were received; arguments and errors as for `request_table`."""
+    instant = REQUESTS.c.received_unix_ns
+    statement = select_requests(columns, window, equals)
+    schema = request_schema(columns)
+    return _read(engine, window, REQUESTS, instant, statement, schema, most_rows)
+
+
+def _read(
+    engine: Engine,
+    window: Window,
+    table: Table,
+    instant: ColumnElement[int],
+    statement: Select[Any],
+    schema: pa.Schema,
+    most_rows: int,
+) -> Thinned:
+    about = _about(engine, window, table, instant, most_rows)
+    one_in = max(1, -(-about // most_rows))
+    if one_in > 1:
+        statement = statement.where(instant % (one_in * SLOT_NS) < SLOT_NS)
+    encoded = encoded_schema(schema)
+    try:
+        if about < FEW_ROWS:
+            raise NotQuick("there are few rows")
+        found = dialects.of(engine).read_columns(engine, [statement], encoded)
+    except (NotQuick, DBAPIError):  # of a database that is away the plain way tells
+        found = fetched(engine, statement, schema).cast(encoded)
+    order = pc.sort_indices(found, [(str(instant.key), "ascending")])
+    return Thinned(found.take(order).unify_dictionaries(), one_in)
+
+
+def _about(
+    engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
+) -> int:
+    """How many rows a window has: counted where they are few enough, else about so many, from a
+    twentieth of it, evenly spread. To count all would take as long as to read some."""
+    inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
+    some = select(instant).where(inside).limit(most_rows + 1).subquery()
+    with reading(engine) as connection:
+        counted = connection.scalar(select(func.count()).select_from(some)) or 0
+        if counted <= most_rows:
+            return counted
+        apart = (window.to_unix_ns - window.from_unix_ns) // _PROBES
+        starts = [window.from_unix_ns + place * apart for place in range(_PROBES)]
+        probed = or_(
+            *(and_(instant >= at, instant < at + apart // _PROBED_ONE_IN) for at in starts)
+        )
+        found = connection.scalar(select(func.count()).select_from(table).where(probed)) or 0
+    return max(counted, found * _PROBED_ONE_IN)

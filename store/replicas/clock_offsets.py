@@ -1,0 +1,84 @@
+"""How far servers' clocks are from those of their clients, by requests that both told of.
+
+A request reaches the server after the client sent it, and is answered before the client has the
+answer. By a server's clock that is ahead of the client's by θ, the first says that θ is at most
+the server's start less the client's, the second that it is at least the server's end less the
+client's. So each request bounds θ from both sides, however long the network took, and a clock
+that is behind shows as well as one that is ahead.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from sqlalchemy import Engine
+
+from store.queries import Window, request_table
+from store.requests.network_time import Report, Reports
+from telemetry.requests import Basis, Outcome
+
+FEWEST: Final = 3
+"""Requests of a replica: one alone may have been told wrongly."""
+MOST: Final = 5_000
+"""Requests looked at, the newest."""
+_COLUMNS: Final = (
+    *("trace_id", "request_id", "basis", "replica", "outcome"),
+    *("received_unix_ns", "e2e_s", "clock_ahead_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A replica's clock is ahead of its clients' by a number of seconds between these two;
+    below zero it is behind."""
+
+    replica: str
+    low_s: float
+    high_s: float
+    requests: int
+
+
+def offsets(engine: Engine, window: Window) -> list[Offset]:
+    """Of each replica, by name, of which enough requests were told by both sides; the middle
+    of their bounds. Clocks that were found to be ahead when they told are left out.
+
+    Raises: StoreUnavailable where the database does not answer.
+    """
+    reports = Reports.read(engine, window)
+    if reports.empty:
+        return []
+    table = request_table(
+        engine, window, columns=_COLUMNS, order_by="-received_unix_ns", limit=MOST
+    )
+    bounds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in table.to_pylist():
+        found = _bounds_s(reports, row)
+        if found is not None:
+            bounds[row["replica"]].append(found)
+    return [
+        Offset(
+            replica,
+            median(low for low, _ in each),
+            median(high for _, high in each),
+            len(each),
+        )
+        for replica, each in sorted(bounds.items())
+        if len(each) >= FEWEST
+    ]
+
+
+def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | None:
+    if (
+        row["basis"] == Basis.CLIENT.value
+        or row["replica"] is None
+        or row["clock_ahead_s"] is not None
+        or not Outcome(row["outcome"]).answered  # a client may leave before the server ends
+    ):
+        return None
+    report: Report | None = reports.of(row["trace_id"], row["request_id"])
+    # A client that took less time than the server did not measure the same.
+    if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
+        return None
+    high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9
+    return high_s + row["e2e_s"] - report.e2e_s, high_s

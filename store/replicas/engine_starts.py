@@ -1,0 +1,164 @@
+"""Engine starts: what is in force, what a fingerprint stands for, and which may go."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import Engine, Row, and_, func, or_, select
+
+from store import dialects
+from store.connections import reading, writing
+from store.schema import SAMPLES, STARTS
+from telemetry.starts import EngineStart
+
+UNSEEN_NS: Final = 3_600 * 10**9
+"""An engine that reports its start samples its state each second: one of which there is no sample
+after an hour is made up."""
+MOST_OF_REPLICA: Final = 1_000
+MOST_UNSEEN: Final = 10_000
+"""Starts of replicas that have no samples any more, kept for the bills of the time they ran."""
+_AT_ONCE: Final = 200
+_INT64_LAST = 2**63 - 1
+
+
+class StartKey(NamedTuple):
+    """What a start is known by, in the order of its columns."""
+
+    replica: str
+    engine: int
+    process: int
+    at_unix_ns: int
+
+
+def in_force(
+    engine: Engine, at_unix_ns: int = _INT64_LAST, replicas: Collection[str] | None = None
+) -> list[EngineStart]:
+    """What each engine of each replica was last started with, by `at_unix_ns`.
+
+    Several processes may report one engine; the latest word counts. An engine that has ended
+    is among them: a start does not say how long it held. `replicas` picks some; None is all.
+    """
+    latest = func.row_number().over(
+        partition_by=(STARTS.c.replica, STARTS.c.engine),
+        order_by=(STARTS.c.at_unix_ns.desc(), STARTS.c.process),
+    )
+    asked = select(STARTS, latest.label("place")).where(STARTS.c.at_unix_ns <= at_unix_ns)
+    if replicas is not None:
+        asked = asked.where(STARTS.c.replica.in_(sorted(replicas)))
+    ranked = asked.subquery()
+    columns = [ranked.c[column.name] for column in STARTS.columns]
+    statement = (
+        select(*columns).where(ranked.c.place == 1).order_by(ranked.c.replica, ranked.c.engine)
+    )
+    with reading(engine) as connection:
+        return _starts(connection.execute(statement).all())
+
+
+def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[EngineStart]:
+    """The starts t with from ≤ t < to, in the order of time."""
+    statement = (
+        select(STARTS)
+        .where(STARTS.c.at_unix_ns >= from_unix_ns, STARTS.c.at_unix_ns < to_unix_ns)
+        .order_by(STARTS.c.at_unix_ns)
+    )
+    with reading(engine) as connection:
+        return _starts(connection.execute(statement).all())
+
+
+def starts_of(engine: Engine, config: str) -> list[EngineStart]:
+    """The latest start with each configuration whose fingerprint begins so, by fingerprint."""
+    latest = func.row_number().over(
+        partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
+    )
+    ranked = (
+        select(STARTS, latest.label("place"))
+        # Not LIKE: its escaped form is not known to ClickHouse, and its wildcards are no digits.
+        .where(func.substr(STARTS.c.config, 1, len(config)) == config)
+        .subquery()
+    )
+    columns = [ranked.c[column.name] for column in STARTS.columns]
+    statement = select(*columns).where(ranked.c.place == 1).order_by(ranked.c.config)
+    with reading(engine) as connection:
+        return _starts(connection.execute(statement).all())
+
+
+def forget_starts(
+    engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
+) -> int:
+    """Delete the starts that `expendable` names; how many there were.
+
+    Args:
+        engine: from `open_database`.
+        keep_rows_ns: how long samples are kept.
+        keep_hours_ns: how long bills are; None for ever.
+        now_unix_ns: the present.
+
+    Raises: StoreUnavailable where the database cannot be used.
+    """
+    with reading(engine) as connection:
+        rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
+        keys = [StartKey(*row) for row in rows]
+
+    def is_seen(replica: str) -> bool:
+        of_it = select(SAMPLES.c.replica).where(SAMPLES.c.replica == replica).limit(1)
+        with reading(engine) as connection:
+            return connection.scalar(of_it) is not None
+
+    gone = expendable(keys, is_seen, keep_rows_ns, keep_hours_ns, now_unix_ns)
+    for first in range(0, len(gone), _AT_ONCE):
+        which = or_(
+            *(
+                and_(*(STARTS.c[name] == value for name, value in key._asdict().items()))
+                for key in gone[first : first + _AT_ONCE]
+            )
+        )
+        with writing(engine) as connection:
+            dialects.of(engine).remove(connection, STARTS, which)
+    return len(gone)
+
+
+def expendable(
+    starts: Iterable[StartKey],
+    is_seen: Callable[[str], bool],
+    keep_rows_ns: int,
+    keep_hours_ns: int | None,
+    now_unix_ns: int,
+) -> Sequence[StartKey]:
+    """The starts that nothing rests on, the oldest first. Pure.
+
+    Args:
+        starts: all there are.
+        is_seen: whether a replica has samples.
+        keep_rows_ns: how long samples are kept.
+        keep_hours_ns: how long bills are; None for ever.
+        now_unix_ns: the present.
+    """
+    by_replica: dict[str, list[StartKey]] = defaultdict(list)
+    for key in sorted(starts, key=lambda each: each.at_unix_ns):
+        by_replica[key.replica].append(key)
+    gone: list[StartKey] = []
+    unseen: list[StartKey] = []
+    for replica, keys in by_replica.items():
+        newest = {key.engine: key for key in keys}
+        kept: list[StartKey] = []
+        if is_seen(replica):
+            for key in keys:
+                age_ns = now_unix_ns - key.at_unix_ns
+                superseded = newest[key.engine] is not key
+                old = keep_hours_ns is not None and age_ns > keep_hours_ns
+                (gone if superseded and old else kept).append(key)
+            gone += kept[:-MOST_OF_REPLICA]
+            continue
+        for key in keys:
+            age_ns = now_unix_ns - key.at_unix_ns
+            # Of an older one there may have been samples, which are gone.
+            made_up = UNSEEN_NS < age_ns < keep_rows_ns
+            old = keep_hours_ns is not None and age_ns > keep_hours_ns
+            (gone if made_up or old else kept).append(key)
+        unseen += kept
+    unseen.sort(key=lambda each: each.at_unix_ns)
+    return sorted([*gone, *unseen[:-MOST_UNSEEN]], key=lambda each: each.at_unix_ns)
+
+
+def _starts(rows: Iterable[Row[tuple[object, ...]]]) -> list[EngineStart]:
+    return [EngineStart(**row._mapping) for row in rows]

@@ -1,0 +1,102 @@
+"""Replicas that have requests in flight and take no step, as their newest samples say."""
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import Engine, select
+
+from store.connections import reading
+from store.schema import SAMPLES
+from telemetry.engines import HUNG_S
+
+RECENT_NS: Final = 30 * 10**9
+"""How old a newest sample may be. One is taken each second and sent every five; a process that
+has sent none for longer is silent, which is another finding."""
+
+
+class Hung(NamedTuple):
+    """A replica whose requests wait for a step."""
+
+    replica: str
+    in_flight: int
+    oldest_request_age_s: float
+    last_step_age_s: float
+    model: str | None = None
+    simulated: bool = False
+
+
+class Progress(NamedTuple):
+    """The replicas that reported within the last `RECENT_NS`."""
+
+    reporting: frozenset[str]
+    hung: tuple[Hung, ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many reported."""
+        return len(self.reporting)
+
+
+def progress(engine: Engine, now_unix_ns: int) -> Progress:
+    """Return which replicas hang: requests in flight, and no step for more than `HUNG_S`.
+
+    Requests are added over the front ends of a replica. If one front end heard of a step of an
+    engine, the engine took it. With several engines the one that waits longest counts.
+
+    Args:
+        engine: from `open_database`.
+        now_unix_ns: the present.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    at = SAMPLES.c.at_unix_ns
+    columns = (
+        SAMPLES.c.replica,
+        SAMPLES.c.process,
+        SAMPLES.c.engine,
+        SAMPLES.c.in_flight,
+        SAMPLES.c.oldest_request_age_s,
+        SAMPLES.c.last_step_age_s,
+        SAMPLES.c.model,
+        SAMPLES.c.simulated,
+    )
+    statement = (
+        select(*columns)
+        .where(at > now_unix_ns - RECENT_NS, at <= now_unix_ns, SAMPLES.c.in_flight.is_not(None))
+        .order_by(at)
+    )
+    with reading(engine) as connection:
+        newest = {tuple(row[:3]): row for row in connection.execute(statement)}
+    in_flight: dict[str, dict[int, int]] = {}
+    oldest_s: dict[str, float] = {}
+    steps: dict[str, dict[int, float]] = {}
+    about: dict[str, tuple[str | None, bool]] = {}
+    for replica, process, number, count, age_s, step_age_s, model, simulated in newest.values():
+        about[replica] = model, bool(simulated)
+        by_process = in_flight.setdefault(replica, {})
+        by_process[process] = max(count, by_process.get(process, 0))
+        oldest_s[replica] = max(age_s or 0.0, oldest_s.get(replica, 0.0))
+        if step_age_s is not None:
+            by_engine = steps.setdefault(replica, {})
+            by_engine[number] = min(step_age_s, by_engine.get(number, step_age_s))
+    hung = [
+        Hung(
+            replica,
+            sum(in_flight[replica].values()),
+            oldest_s[replica],
+            max(ages.values()),
+            *about[replica],
+        )
+        for replica, ages in steps.items()
+        if max(ages.values()) > HUNG_S
+    ]
+    return Progress(frozenset(in_flight), tuple(sorted(hung)))
+
+
+def reported_since(engine: Engine, replica: str, since_unix_ns: int) -> bool:
+    """Return whether a replica has sent a sample since an instant."""
+    statement = select(SAMPLES.c.at_unix_ns).where(
+        SAMPLES.c.at_unix_ns > since_unix_ns, SAMPLES.c.replica == replica
+    )
+    with reading(engine) as connection:
+        return connection.execute(statement.limit(1)).first() is not None

@@ -1,0 +1,19 @@
+"""Which servers are known by their /metrics alone: there, no row is not no request."""
+
+from sqlalchemy import Engine, func, select
+
+from store.connections import reading
+from store.queries import Window
+from store.schema import SAMPLES
+from telemetry.requests import Source
+
+
+def scraped_replicas(engine: Engine, window: Window) -> int:
+    """How many replicas a scrape told of in a window."""
+    statement = select(func.count(SAMPLES.c.replica.distinct())).where(
+        SAMPLES.c.at_unix_ns >= window.from_unix_ns,
+        SAMPLES.c.at_unix_ns < window.to_unix_ns,
+        SAMPLES.c.source == Source.SCRAPE.value,
+    )
+    with reading(engine) as connection:
+        return connection.scalar(statement) or 0

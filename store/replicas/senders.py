@@ -1,0 +1,87 @@
+"""Finds which processes send samples of an engine, and which servers share one name.
+
+One process of each engine sends the totals of its steps; its API servers send samples without
+them. Two processes that send totals at the same time, or two starts of one process id (in
+containers every process id is 1), are two servers with the same `service.instance.id`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from sqlalchemy import Engine, func, select
+
+from store.connections import reading
+from store.queries import Window
+from store.rollups.marks import SECOND_NS
+from store.schema import SAMPLES
+from telemetry.accounts import GAP_S
+
+MOST_PROCESSES: Final = 64
+"""Processes of one engine that are compared in pairs: those that sent for the longest time."""
+
+
+class Process(NamedTuple):
+    """One process that sends samples of an engine, within a window."""
+
+    process: int
+    started_unix_ns: int
+    first_unix_ns: int
+    last_unix_ns: int
+    counts_steps: bool
+
+
+class SharedName(NamedTuple):
+    """An engine's name that several servers use at the same time."""
+
+    replica: str
+    engine: int
+    servers: Sequence[Process]
+
+
+class Names(NamedTuple):
+    """The engines of a window."""
+
+    engines: int
+    shared: Sequence[SharedName]
+
+
+def names(engine: Engine, window: Window) -> Names:
+    """Return the number of engines that sent samples in a window, and the names that servers share.
+
+    A server that takes over from another may overlap with it by up to GAP_S.
+    """
+    at = SAMPLES.c.at_unix_ns
+    key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
+    statement = (
+        select(*key, func.min(at), func.max(at), func.count(SAMPLES.c.busy_s_total))
+        .where(at >= window.from_unix_ns, at < window.to_unix_ns)
+        .group_by(*key)
+    )
+    found: dict[tuple[str, int], list[Process]] = defaultdict(list)
+    with reading(engine) as connection:
+        for replica, number, process, started, first, last, counted in connection.execute(
+            statement
+        ):
+            found[replica, number].append(Process(process, started, first, last, counted > 0))
+    shared = [
+        SharedName(*which, servers)
+        for which, processes in sorted(found.items())
+        if (servers := _at_once(processes))
+    ]
+    return Names(len(found), shared)
+
+
+def _at_once(processes: Sequence[Process]) -> list[Process]:
+    """Return the processes that are separate servers and ran at the same time as another."""
+    lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
+    clashing = set()
+    for one, other in combinations(lasting[:MOST_PROCESSES], 2):
+        alike = one.process == other.process or (one.counts_steps and other.counts_steps)
+        together_ns = min(one.last_unix_ns, other.last_unix_ns) - max(
+            one.first_unix_ns, other.first_unix_ns
+        )
+        if alike and together_ns > GAP_S * SECOND_NS:
+            clashing |= {one, other}
+    return sorted(clashing, key=lambda each: each.started_unix_ns)

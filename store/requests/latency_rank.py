@@ -1,0 +1,69 @@
+"""Where one request's latency stands among its like: how many there are, how many were quicker.
+
+Counted by the database in one pass; no row is read.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, Engine, and_, case, func, or_, select
+
+from store.connections import reading
+from store.queries import Window, conditions_of, requests_in
+from store.schema import REQUESTS
+from telemetry.requests import Outcome
+
+LATENCIES: Final = ("ttft_s", "e2e_s")
+
+
+class LatencyRank(NamedTuple):
+    """Among how many, itself included; how many were quicker, and how many slower."""
+
+    number: int
+    quicker: int
+    slower: int
+
+
+def latency_ranks(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str | None],
+    values_s: Mapping[str, float],
+) -> dict[str, LatencyRank]:
+    """Where values stand among a window's requests.
+
+    Of TTFT among the answers that were streamed: the first byte of another is its last. Of E2E
+    among whole answers: one that was cut short is not a quick one.
+
+    Args:
+        engine: from `open_database`.
+        window: of `received_unix_ns`.
+        equals: which requests are its like.
+        values_s: one of `LATENCIES` → the request's own.
+
+    Raises:
+        ValueError: another latency.
+    """
+    columns: list[ColumnElement[int]] = []
+    for name, value_s in values_s.items():
+        if name not in LATENCIES:
+            raise ValueError(f"{name!r} has no standing; allowed: {', '.join(LATENCIES)}")
+        told, column = _told(name), REQUESTS.c[name]
+        for which in (told, and_(told, column < value_s), and_(told, column > value_s)):
+            columns.append(func.sum(case((which, 1), else_=0)))
+    if not columns:
+        return {}
+    statement = select(*columns).where(*requests_in(window), *conditions_of(equals))
+    with reading(engine) as connection:
+        found = [int(each or 0) for each in connection.execute(statement).one()]
+    return {
+        name: LatencyRank(*found[3 * place : 3 * place + 3]) for place, name in enumerate(values_s)
+    }
+
+
+def _told(name: str) -> ColumnElement[bool]:
+    known = REQUESTS.c[name].is_not(None)
+    if name == "ttft_s":
+        return and_(known, or_(REQUESTS.c.streamed.is_(None), REQUESTS.c.streamed))
+    answered = [outcome.value for outcome in Outcome if outcome.answered]
+    return and_(known, REQUESTS.c.outcome.in_(answered))

@@ -1,0 +1,1 @@
+"""Counts, sums and sketches by minute and hour, of requests and of samples."""

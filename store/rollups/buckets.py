@@ -1,0 +1,236 @@
+"""Rollups in memory: many buckets' label sets as columns, and the arithmetic on them.
+
+Pure. Adding is what there is to it: counts, sums and bins of the same label set add up, least
+and greatest are the least and greatest, so buckets of shards merged are the bucket of the
+whole, in any order (sums of seconds to a float's rounding).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from store.rollups.tables import QUANTITIES
+from telemetry.quantiles import nearest_rank
+from telemetry.requests import LATENCIES
+from telemetry.sketches import HIGHEST, LOWEST, IntArray, bins_of, estimate_s
+
+FloatArray = NDArray[np.float64]
+Ranks = Callable[[IntArray], IntArray]
+"""Of (cells,) numbers of durations the (cells, ranks) wanted, from 1; others mean none."""
+
+_BINS: Final = HIGHEST - LOWEST + 1
+_DENSE: Final = 20_000_000
+"""Bins that are counted in a plain array; of more, most would be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What is known of the quantities, by cell. A cell is a bucket's label set, or what it is
+    grouped to.
+
+    `facts[quantity]` is (cells, 4): FACTS. Where no request told it: 0, 0, ∞, −∞; the last two
+    of other quantities than latencies are always so.
+    """
+
+    cells: IntArray
+    requests: IntArray
+    facts: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketches:
+    """The bins of one latency: `sizes[i]` bins belong to `cells[i]`, one after the other."""
+
+    cells: IntArray
+    sizes: IntArray
+    bins: IntArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """All that is kept of a minute or an hour; cells are numbers of label sets."""
+
+    overflowed: int
+    """Requests of which a label had no room."""
+    sums: Mapping[int, Sums]
+    """By grouping."""
+    sketches: Mapping[tuple[str, int], Sketches]
+    """By latency and grouping."""
+
+
+def merged(several: Sequence[Bucket]) -> Bucket:
+    """One bucket of one or more: of shards, or of the minutes of an hour."""
+    sums, sketches = {}, {}
+    for grouping in several[0].sums:
+        parts = end_to_end_sums([each.sums[grouping] for each in several])
+        sums[grouping] = add_sums(parts, parts.cells)
+    for key in several[0].sketches:
+        together = end_to_end_sketches([each.sketches[key] for each in several])
+        sketches[key] = add_sketches(together, together.cells)
+    return Bucket(sum(each.overflowed for each in several), sums, sketches)
+
+
+def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
+    """Of requests, each in a cell. Values are as told, negative ones among them."""
+    found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
+    facts = {}
+    for name in quantities:
+        values = _floats(table, name)
+        told = ~np.isnan(values)
+        values, where = values[told], place[told]
+        fact = nothing(found.size)
+        fact[:, 0] = np.bincount(where, minlength=found.size)
+        fact[:, 1] = np.bincount(where, values, minlength=found.size)
+        if name in LATENCIES:
+            np.minimum.at(fact[:, 2], where, values)
+            np.maximum.at(fact[:, 3], where, values)
+        facts[name] = fact
+    return Sums(found, requests, facts)
+
+
+def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
+    """Of requests, each in a cell; what is no duration is in none."""
+    values = _floats(table, latency)
+    with np.errstate(invalid="ignore"):
+        good = (values >= 0) & (values <= estimate_s(HIGHEST))
+    return _gathered(cells[good], bins_of(values[good]), np.ones(int(good.sum()), np.int64))
+
+
+def add_sums(several: Sums, cells: IntArray) -> Sums:
+    """The same by other cells: what falls into one is added up.
+
+    Args:
+        several: sums, cells of which may repeat.
+        cells: (their number,) the new cell of each.
+    """
+    found, place = np.unique(cells, return_inverse=True)
+    requests = np.zeros(found.size, np.int64)
+    np.add.at(requests, place, several.requests)
+    facts = {}
+    for name, before in several.facts.items():
+        fact = nothing(found.size)
+        np.add.at(fact[:, 0], place, before[:, 0])
+        np.add.at(fact[:, 1], place, before[:, 1])
+        if name in LATENCIES:
+            np.minimum.at(fact[:, 2], place, before[:, 2])
+            np.maximum.at(fact[:, 3], place, before[:, 3])
+        facts[name] = fact
+    return Sums(found, requests, facts)
+
+
+def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
+    """The same for sketches."""
+    return _gathered(np.repeat(cells, several.sizes), several.bins, several.counts)
+
+
+def end_to_end_sums(several: Sequence[Sums]) -> Sums:
+    """One after the other; cells may then repeat."""
+    names = several[0].facts if several else {}
+    return Sums(
+        _joined([each.cells for each in several]),
+        _joined([each.requests for each in several]),
+        {name: np.concatenate([each.facts[name] for each in several]) for name in names},
+    )
+
+
+def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
+    """One after the other; cells may then repeat."""
+    return Sketches(
+        *(
+            _joined([getattr(each, name) for each in several])
+            for name in ("cells", "sizes", "bins", "counts")
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """By cell and share: the number of durations, and the estimates within 1 %."""
+
+    number: IntArray
+    value_s: FloatArray
+    """(cells, shares); NaN where there are none."""
+
+
+def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
+    """The durations at some ranks, for many cells at once.
+
+    Args:
+        several: sketches.
+        cells: (their number,) where each belongs, from 0 up.
+        number: how many cells there are; what belongs to a later one is left out.
+        ranks: which.
+    """
+    low = int(several.bins.min(initial=0))
+    span = int(several.bins.max(initial=0)) - low + 1
+    at = np.repeat(cells * span - low, several.sizes)
+    at += several.bins
+    if number * span <= _DENSE:
+        held = np.bincount(at, several.counts, minlength=number * span)[: number * span]
+        at = np.flatnonzero(held)
+        counts = held[at].astype(np.int64)
+    else:
+        inside = at < number * span
+        at, counts = _added_up(at[inside], several.counts[inside])
+    below = np.concatenate([[0], np.cumsum(counts)])
+    starts = np.searchsorted(at, np.arange(number + 1) * span)
+    before, total = below[starts[:-1]], np.diff(below[starts])
+    wanted = ranks(total)
+    there = (wanted >= 1) & (wanted <= total[:, None])
+    values = np.full(wanted.shape, np.nan)
+    place = np.searchsorted(below[1:], (before[:, None] + wanted)[there])
+    values[there] = np.array([estimate_s(low + each) for each in range(span)])[at[place] % span]
+    return Quantiles(total, values)
+
+
+def nearest_ranks(shares: Sequence[float]) -> Ranks:
+    """The ranks of quantiles, as `telemetry.quantiles.nearest_rank` has them.
+
+    Raises:
+        ValueError: a share outside (0, 1).
+    """
+    for share in shares:
+        nearest_rank(1, share)
+    parts = [Fraction(str(share)).as_integer_ratio() for share in shares]
+    return lambda total: np.stack([-(-top * total // under) for top, under in parts], axis=1)
+
+
+def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
+    """Each cell's bins in order, each once."""
+    if cells.size == 0:
+        none = np.zeros(0, np.int64)
+        return Sketches(none, none, none, none)
+    found, place = np.unique(cells, return_inverse=True)
+    at, added = _added_up(place * _BINS + (bins - LOWEST), counts)
+    sizes = np.bincount(at // _BINS, minlength=found.size)
+    return Sketches(found, sizes, at % _BINS + LOWEST, added)
+
+
+def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Each place once, in order, with the sum of its counts."""
+    found, which = np.unique(at, return_inverse=True)
+    added = np.zeros(found.size, np.int64)
+    np.add.at(added, which, counts.astype(np.int64))
+    return found, added
+
+
+def nothing(cells: int) -> FloatArray:
+    """The facts of a quantity that nobody told."""
+    facts = np.empty((cells, 4))
+    facts[:] = (0.0, 0.0, np.inf, -np.inf)
+    return facts
+
+
+def _joined(several: Sequence[IntArray]) -> IntArray:
+    return np.concatenate(several) if several else np.zeros(0, np.int64)
+
+
+def _floats(table: pa.Table, name: str) -> FloatArray:
+    values: FloatArray = table[name].cast(pa.float64(), safe=False).to_numpy()
+    return values

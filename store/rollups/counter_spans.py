@@ -1,0 +1,184 @@
+"""What samples of engines and GPUs told between two of them: of their rows, and put together.
+
+Of counts that only grow, the first and the last of a minute tell all that happened in it, and
+the first and the last of an hour all that its minutes tell: what lies between is the sum of
+what lies between the parts. So a stretch made of others loses nothing. It ends where it would:
+at a silence that is not billed, where a total begins or ceases to be told, or where one fell.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Engine, and_, func, select
+
+from store.connections import reading
+from store.rollups.marks import SECOND_NS
+from store.rollups.sample_tables import Kind
+from store.rollups.tables import MINUTE_S
+from telemetry.accounts import GAP_S
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
+
+_MINUTE_NS: Final = MINUTE_S * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Entry i is of `things[which[i]]`, the values of a kind's key; in no order.
+
+    `about` is of each thing. `first` and `last` are NaN where a total was not told.
+    """
+
+    things: Sequence[tuple[Any, ...]]
+    about: Sequence[str | None]
+    which: IntArray
+    simulated: NDArray[np.bool_]
+    bucket_unix_s: IntArray
+    first_unix_ns: IntArray
+    last_unix_ns: IntArray
+    first: Mapping[str, FloatArray]
+    last: Mapping[str, FloatArray]
+    means: Mapping[str, FloatArray]
+
+    def only(self, entries: NDArray[Any]) -> "Stretches":
+        """Some of the entries, by a mask or their places; the things stay as they are."""
+        return Stretches(
+            self.things,
+            self.about,
+            self.which[entries],
+            self.simulated[entries],
+            self.bucket_unix_s[entries],
+            self.first_unix_ns[entries],
+            self.last_unix_ns[entries],
+            {name: each[entries] for name, each in self.first.items()},
+            {name: each[entries] for name, each in self.last.items()},
+            {name: each[entries] for name, each in self.means.items()},
+        )
+
+
+def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> Stretches:
+    """By the minute, of the rows from one minute to another."""
+    samples = kind.samples
+    at = samples.c.at_unix_ns
+    # Not a division: what a database makes of one is its own affair.
+    minute = at - at % _MINUTE_NS
+    key = [samples.c[name] for name in kind.key]
+    # Without labels: ClickHouse would take one that is a column's name for the column.
+    totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
+    means = [func.avg(samples.c[name]) for name in kind.means]
+    statement = (
+        select(
+            *key,
+            func.max(samples.c[kind.about]),
+            samples.c.simulated,
+            func.min(at),
+            func.max(at),
+            *totals,
+            *means,
+        )
+        .where(and_(at >= from_unix_s * SECOND_NS, at < to_unix_s * SECOND_NS))
+        .group_by(*key, samples.c.simulated, minute)
+    )
+    with reading(engine) as connection:
+        rows = connection.execute(statement).all()
+    known = Things()
+    width = len(kind.key)
+    which = [known.place(tuple(row[:width]), row[width]) for row in rows]
+    numbers = _numbers([row[width + 4 :] for row in rows], len(totals) + len(means))
+    first_unix_ns = np.array([row[width + 2] for row in rows], np.int64)
+    return Stretches(
+        known.things,
+        known.about,
+        np.array(which, np.int64),
+        np.array([row[width + 1] for row in rows], bool),
+        first_unix_ns // _MINUTE_NS * MINUTE_S,
+        first_unix_ns,
+        np.array([row[width + 3] for row in rows], np.int64),
+        {name: numbers[:, 2 * place] for place, name in enumerate(kind.totals)},
+        {name: numbers[:, 2 * place + 1] for place, name in enumerate(kind.totals)},
+        {name: numbers[:, len(totals) + place] for place, name in enumerate(kind.means)},
+    )
+
+
+class Things:
+    """What totals belong to, by their place; what is told beside as soon as it is."""
+
+    def __init__(self) -> None:
+        self.things: list[tuple[Any, ...]] = []
+        self.about: list[str | None] = []
+        self._places: dict[tuple[Any, ...], int] = {}
+
+    def place(self, thing: tuple[Any, ...], about: str | None) -> int:
+        """Its place; a new one at the end."""
+        found = self._places.setdefault(thing, len(self.things))
+        if found == len(self.things):
+            self.things.append(thing)
+            self.about.append(about)
+        elif self.about[found] is None:
+            self.about[found] = about
+        return found
+
+
+def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
+    """All entries of several."""
+    known = Things()
+    places = [
+        np.array([known.place(*each) for each in zip(one.things, one.about, strict=True)], np.int64)
+        for one in several
+    ]
+    integers = [np.zeros(0, np.int64)]
+    floats = [np.zeros(0)]
+    return Stretches(
+        known.things,
+        known.about,
+        np.concatenate(integers + [at[one.which] for at, one in zip(places, several, strict=True)]),
+        np.concatenate([np.zeros(0, bool)] + [one.simulated for one in several]),
+        np.concatenate(integers + [one.bucket_unix_s for one in several]),
+        np.concatenate(integers + [one.first_unix_ns for one in several]),
+        np.concatenate(integers + [one.last_unix_ns for one in several]),
+        {n: np.concatenate(floats + [one.first[n] for one in several]) for n in kind.totals},
+        {n: np.concatenate(floats + [one.last[n] for one in several]) for n in kind.totals},
+        {n: np.concatenate(floats + [one.means[n] for one in several]) for n in kind.means},
+    )
+
+
+def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
+    """One bucket of its parts: neighbours in time as one entry, where nothing parts them."""
+    if not parts.which.size:
+        return parts
+    series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
+    parts = parts.only(series.order)
+    apart = ~series.follows[1:]
+    for name, first in parts.first.items():
+        last = parts.last[name]
+        apart |= np.isnan(first[1:]) != np.isnan(first[:-1])
+        apart |= first[1:] < last[:-1]
+    starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    ends = np.concatenate([starts[1:], [parts.which.size]])
+    heads, tails = parts.only(starts), parts.only(ends - 1)
+    return Stretches(
+        parts.things,
+        parts.about,
+        heads.which,
+        heads.simulated,
+        np.full(starts.size, bucket_unix_s, np.int64),
+        heads.first_unix_ns,
+        tails.last_unix_ns,
+        heads.first,
+        tails.last,
+        {name: _latest(each, starts, ends) for name, each in parts.means.items()},
+    )
+
+
+def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
+    """The last that is known from each start to its end; NaN where none is."""
+    places = np.arange(values.size)
+    known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
+    return np.where(known >= starts, values[known], np.nan)
+
+
+def _numbers(rows: Sequence[Sequence[Any]], columns: int) -> FloatArray:
+    values = [[np.nan if each is None else float(each) for each in row] for row in rows]
+    return np.array(values, np.float64).reshape(len(rows), columns)

@@ -1,0 +1,150 @@
+"""Which label sets rollups are kept by: as many as a label has room for, the rest as `_other`.
+
+A client can make up tenants and routes without end. Of each label so many values are told
+apart among those seen within a day, the most frequent first when there is no room for all;
+of whole label sets as well. What has no room is `_other` there, and counted.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from store.rollups.tables import GROUPINGS, LABELS
+from telemetry.sketches import IntArray
+
+OTHER: Final = "_other"
+VALUES: Final = 200
+"""Of one label, as many as the exporter tells apart."""
+SETS: Final = 1_000
+ALIVE_S: Final = 86_400
+"""A value that was silent for so long makes room."""
+_KEPT: Final = ("model", "outcome", "streamed")
+"""What is still told of a request whose label set has no room."""
+_REFRESH_S: Final = 3_600
+
+LabelSet = tuple[str | None, ...]
+"""A value of each of LABELS."""
+
+
+def number_of(labels: LabelSet) -> int:
+    """A label set's number: the same in every database, so that shards can be merged."""
+    digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+@dataclass(slots=True)
+class Assigned:
+    """The label sets of a table of requests."""
+
+    sets: list[LabelSet]
+    place: IntArray
+    """(requests,) which of them each request has."""
+    overflowed: int
+    """Requests of which a label is `_other`."""
+
+
+@dataclass(slots=True)
+class LabelSets:
+    """Those that are known, with the start of the newest bucket they are in."""
+
+    newest_unix_s: dict[LabelSet, int] = field(default_factory=dict)
+    changed: set[LabelSet] = field(default_factory=set)
+    """What is to be written down."""
+    values: int = VALUES
+    sets: int = SETS
+
+    def assign(self, table: pa.Table, from_unix_s: int) -> Assigned:
+        """Give each request of a bucket its label set.
+
+        Args:
+            table: with LABELS.
+            from_unix_s: the bucket's start.
+        """
+        told, place = combinations(table)
+        numbers = np.bincount(place, minlength=len(told)).tolist()
+        alive = [each for each, at in self.newest_unix_s.items() if at >= from_unix_s - ALIVE_S]
+        capped = self._cap_values(told, numbers, alive)
+        capped = self._cap_sets(capped, numbers, set(alive))
+        for labels in set(capped):
+            self._see(labels, from_unix_s)
+        sets = list(dict.fromkeys(capped))
+        where = {labels: i for i, labels in enumerate(sets)}
+        overflowed = sum(
+            number for labels, number in zip(capped, numbers, strict=True) if OTHER in labels
+        )
+        places = np.array([where[labels] for labels in capped], np.int64)
+        return Assigned(sets, places[place], overflowed)
+
+    def _cap_values(
+        self, told: list[LabelSet], numbers: list[int], alive: list[LabelSet]
+    ) -> list[LabelSet]:
+        rooms = []
+        for i in range(len(LABELS)):
+            frequency: Counter[str | None] = Counter()
+            for labels, number in zip(told, numbers, strict=True):
+                frequency[labels[i]] += number
+            room = {each[i] for each in alive} | {None}
+            free = self.values - len(room) + 1
+            new = [value for value, _ in frequency.most_common() if value not in room]
+            rooms.append(room.union(new[: max(0, free)]))
+        return [
+            tuple(
+                value if value in room else OTHER for value, room in zip(labels, rooms, strict=True)
+            )
+            for labels in told
+        ]
+
+    def _cap_sets(
+        self, told: list[LabelSet], numbers: list[int], alive: set[LabelSet]
+    ) -> list[LabelSet]:
+        frequency: Counter[LabelSet] = Counter()
+        for labels, number in zip(told, numbers, strict=True):
+            frequency[labels] += number
+        new = [labels for labels, _ in frequency.most_common() if labels not in alive]
+        without_room = set(new[max(0, self.sets - len(alive)) :])
+        return [_folded(labels) if labels in without_room else labels for labels in told]
+
+    def _see(self, labels: LabelSet, from_unix_s: int) -> None:
+        before = self.newest_unix_s.get(labels)
+        # Not each minute: it only has to be right to the day.
+        if before is None or from_unix_s - before >= _REFRESH_S:
+            self.newest_unix_s[labels] = from_unix_s
+            self.changed.add(labels)
+
+
+def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
+    """The label sets in a table of requests as they are, and which of them each request has."""
+    key = np.zeros(table.num_rows, np.int64)
+    columns = []
+    for label in LABELS:
+        column = table[label].cast(pa.string()).combine_chunks().dictionary_encode()
+        values = [None, *column.dictionary.to_pylist()]
+        codes = column.indices.fill_null(-1).to_numpy() + 1
+        columns.append((values, codes))
+        key = key * len(values) + codes
+        if key.size and int(key.max()) >= 2**40:  # room for the next label's values
+            key = np.unique(key, return_inverse=True)[1]
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    told = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)
+    return list(told), place
+
+
+def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
+    """The label sets of a grouping that these belong to: None where it does not tell apart."""
+    kept = GROUPINGS[grouping]
+    return [
+        tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))
+        for labels in sets
+    ]
+
+
+def _folded(labels: LabelSet) -> LabelSet:
+    return tuple(
+        value if name in _KEPT else OTHER for name, value in zip(LABELS, labels, strict=True)
+    )

@@ -1,0 +1,115 @@
+"""Making rollups of requests: a minute's of its requests, an hour's of its minutes.
+
+`building.py` calls this for the buckets that are marked.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection, Engine
+
+from store.columns.request_columns import in_parts, request_columns
+from store.connections import reading
+from store.queries import Window
+from store.rollups.buckets import Bucket, merged, sketches_of, sums_of
+from store.rollups.label_sets import LabelSet, LabelSets, grouped, number_of
+from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
+from store.rollups.storage import (
+    keep,
+    keep_label_sets,
+    known_label_sets,
+    load_buckets,
+)
+from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
+from telemetry.requests import LATENCIES, Source
+
+AT_ONCE: Final = 100_000
+"""Requests that are in memory at once: some 40 MB. A minute may have a million."""
+
+COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
+"""Of requests, what rollups are made of."""
+
+_LATEST_NS: Final = 2**63 - 1
+_EARLIEST_NS: Final = -(2**63)
+
+
+class RequestRollups:
+    """Makes buckets of requests, with the label sets that are known."""
+
+    of: Rolled = REQUESTED
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._label_sets = LabelSets(dict(known_label_sets(engine).values()))
+
+    def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
+        """A bucket of what is there: simulated, or not."""
+        if width_s == MINUTE_S:
+            return self._of_requests(start_unix_s)
+        with reading(self._engine) as connection:
+            minutes = load_buckets(connection, MINUTE_S, start_unix_s, start_unix_s + HOUR_S)
+        return {simulated: merged(several) for simulated, several in minutes.items()}
+
+    def keep(
+        self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
+    ) -> None:
+        """Keep it in place of what was there of it."""
+        keep(connection, width_s, start_unix_s, made)
+        keep_label_sets(connection, self._label_sets)
+
+    def kept(self) -> None:
+        """It was committed."""
+        self._label_sets.changed.clear()
+
+    def _of_requests(self, start: int) -> dict[bool, Bucket]:
+        several: dict[bool, list[Bucket]] = defaultdict(list)
+        for part in in_parts(self._engine, _window(start, start + MINUTE_S), AT_ONCE):
+            table = request_columns(self._engine, part, COLUMNS)
+            for simulated, bucket in buckets_of(table, self._label_sets, start)[0].items():
+                several[simulated].append(bucket)
+        return {simulated: merged(parts) for simulated, parts in several.items()}
+
+
+def _window(from_unix_s: int, to_unix_s: int) -> Window:
+    return Window(
+        max(_EARLIEST_NS, from_unix_s * SECOND_NS), min(_LATEST_NS, to_unix_s * SECOND_NS)
+    )
+
+
+def buckets_of(
+    table: pa.Table, label_sets: LabelSets, from_unix_s: int
+) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
+    """The rollups of a bucket's requests, simulated ones apart, and what their cells mean.
+
+    Args:
+        table: with COLUMNS.
+        label_sets: those known; new ones are entered.
+        from_unix_s: the bucket's start.
+    """
+    simulator = pc.equal(table["source"], Source.SIMULATOR.value)
+    meaning: dict[int, LabelSet] = {}
+    buckets = {}
+    for simulated in (False, True):
+        part = table.filter(simulator if simulated else pc.invert(simulator))
+        if part.num_rows:
+            buckets[simulated] = _bucket_of(part, label_sets, from_unix_s, meaning)
+    return buckets, meaning
+
+
+def _bucket_of(
+    table: pa.Table, label_sets: LabelSets, from_unix_s: int, meaning: dict[int, LabelSet]
+) -> Bucket:
+    assigned = label_sets.assign(table, from_unix_s)
+    sums, sketches = {}, {}
+    for grouping in range(len(GROUPINGS)):
+        sets = grouped(assigned.sets, grouping)
+        numbers = [number_of(each) for each in sets]
+        meaning.update(zip(numbers, sets, strict=True))
+        cells = np.array(numbers, np.int64)[assigned.place]
+        sums[grouping] = sums_of(table, cells)
+        for latency in LATENCIES:
+            sketches[latency, grouping] = sketches_of(table, cells, latency)
+    return Bucket(assigned.overflowed, sums, sketches)

@@ -1,0 +1,196 @@
+"""Rollups of samples: made, kept, and asked for what engines and GPUs did in a window.
+
+Nothing is missing of an answer: minutes that are not made yet are read from their samples.
+Short windows are told by the minute, long ones by the hour.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from sqlalchemy import Connection, Engine, and_, select
+
+from store import dialects
+from store.connections import reading
+from store.queries import Window
+from store.rollups.counter_spans import Stretches, Things, end_to_end, joined, of_samples
+from store.rollups.marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_unix_s
+from store.rollups.plan import down, neighbours, up
+from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
+from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
+from telemetry.counter_series import FloatArray, IntArray
+
+BY_MINUTES_S: Final = 2 * DAY_S
+"""Windows up to so long are told by the minute: idle energy is found from minutes."""
+_EDGE_S: Final = MINUTE_S
+"""So long before and after a window is read with it: the counts at its edges."""
+
+
+class SampleRollups:
+    """Makes buckets of samples."""
+
+    of: Rolled = SAMPLED
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
+        """A bucket of what is there, by kind."""
+        if width_s == MINUTE_S:
+            return [
+                (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
+                for kind in KINDS
+            ]
+        with reading(self._engine) as connection:
+            return [
+                (
+                    kind,
+                    joined(
+                        load(connection, kind, MINUTE_S, start_unix_s, start_unix_s + HOUR_S),
+                        start_unix_s,
+                    ),
+                )
+                for kind in KINDS
+            ]
+
+    def keep(
+        self,
+        connection: Connection,
+        width_s: int,
+        start_unix_s: int,
+        made: list[tuple[Kind, Stretches]],
+    ) -> None:
+        """Keep it in place of what was there of it."""
+        dialect = dialects.of(connection.engine)
+        for kind, stretches in made:
+            for simulated in (False, True):
+                key = {"width_s": width_s, "from_unix_s": start_unix_s, "simulated": simulated}
+                part = stretches.only(stretches.simulated == simulated)
+                if part.which.size:
+                    dialect.put(connection, kind.kept, [{**key, **_row(kind, part)}])
+                else:
+                    columns = kind.kept.c
+                    which = (columns[name] == value for name, value in key.items())
+                    dialect.remove(connection, kind.kept, and_(*which))
+
+    def kept(self) -> None:
+        """Nothing is remembered from one bucket to the next."""
+
+
+def known_from_unix_s(engine: Engine) -> int | None:
+    """From when on the time of engines is known at all; None where there are no rollups yet."""
+    return whole_from_unix_s(engine, DAY_S, SAMPLED)
+
+
+def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
+    """What was told of each kind in a window of whole minutes, and a little before and after."""
+    start = window.from_unix_ns // SECOND_NS - _EDGE_S
+    end = window.to_unix_ns // SECOND_NS + _EDGE_S
+    rows_from, minutes_from = (
+        whole_from_unix_s(engine, width_s, SAMPLED) for width_s in (MINUTE_S, HOUR_S)
+    )
+    if rows_from is None or minutes_from is None:
+        return [of_samples(engine, kind, start, end) for kind in kinds]
+    marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
+    first_hour = up(start, HOUR_S)
+    last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
+    if start < minutes_from:
+        # Only hours are left of it, and what lies beyond the window does no harm.
+        first_hour = down(start, HOUR_S)
+        last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
+    unmade = {
+        *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLED),
+        *(down(minute, HOUR_S) for minute in marked),
+    }
+    unmade = {hour for hour in unmade if first_hour <= hour < last_hour}
+    of_minutes = [(hour, hour + HOUR_S) for hour in sorted(unmade)]
+    if last_hour <= first_hour:
+        of_minutes.append((start, end))
+    else:
+        of_minutes += [(start, first_hour), (last_hour, end)]
+    of_samples_alone = neighbours(np.array(marked, np.int64), MINUTE_S)
+    found = []
+    for kind in kinds:
+        several = [of_samples(engine, kind, *each) for each in of_samples_alone]
+        with reading(engine) as connection:
+            if last_hour > first_hour:
+                hours = load(connection, kind, HOUR_S, first_hour, last_hour)
+                several.append(_without(hours, sorted(unmade)))
+            for each in of_minutes:
+                if each[0] < each[1]:
+                    several.append(_without(load(connection, kind, MINUTE_S, *each), marked))
+        found.append(end_to_end(several, kind))
+    return found
+
+
+def _without(some: Stretches, starts: Sequence[int]) -> Stretches:
+    return some.only(~np.isin(some.bucket_unix_s, np.array(starts, np.int64)))
+
+
+def load(
+    connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
+) -> Stretches:
+    """What is kept of the buckets that start in a stretch of time."""
+    columns = kind.kept.c
+    statement = select(kind.kept).where(
+        columns.width_s == width_s,
+        columns.from_unix_s >= from_unix_s,
+        columns.from_unix_s < to_unix_s,
+    )
+    rows = connection.execute(statement).all()
+    known = Things()
+    places: dict[str, list[int]] = {}
+    which: list[int] = []
+    sizes = []
+    for row in rows:
+        # Neighbouring buckets are of the same engines, in the same words.
+        if (mine := places.get(row.things)) is None:
+            told = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
+            mine = places[row.things] = [known.place(*each) for each in told]
+        which += mine
+        sizes.append(len(mine))
+    number = np.array(sizes, np.int64)
+
+    def amounts(name: str) -> FloatArray:
+        at = columns.keys().index(name)
+        blocks = [
+            packed(np.full(size, np.nan), AMOUNT) if row[at] is None else row[at]
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+        return np.frombuffer(b"".join(blocks), AMOUNT)
+
+    def instants(name: str) -> IntArray:
+        at = columns.keys().index(name)
+        return np.frombuffer(b"".join(row[at] for row in rows), INSTANT)
+
+    return Stretches(
+        known.things,
+        known.about,
+        np.array(which, np.int64),
+        np.repeat(np.array([row.simulated for row in rows], bool), number),
+        np.repeat(np.array([row.from_unix_s for row in rows], np.int64), number),
+        instants("first_unix_ns"),
+        instants("last_unix_ns"),
+        {name: amounts(first_of(name)) for name in kind.totals},
+        {name: amounts(last_of(name)) for name in kind.totals},
+        {name: amounts(name) for name in kind.means},
+    )
+
+
+def _row(kind: Kind, some: Stretches) -> dict[str, Any]:
+    amounts = {
+        **{first_of(name): some.first[name] for name in kind.totals},
+        **{last_of(name): some.last[name] for name in kind.totals},
+        **some.means,
+    }
+    things = [[*some.things[at], some.about[at]] for at in some.which.tolist()]
+    return {
+        "things": json.dumps(things, separators=(",", ":")),
+        "first_unix_ns": packed(some.first_unix_ns, INSTANT),
+        "last_unix_ns": packed(some.last_unix_ns, INSTANT),
+        **{
+            name: None if np.isnan(each).all() else packed(each, AMOUNT)
+            for name, each in amounts.items()
+        },
+    }

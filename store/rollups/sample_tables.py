@@ -1,0 +1,85 @@
+"""The tables of the rollups of samples: what a bill needs of engines and GPUs, packed.
+
+A bucket is a minute or an hour. What its samples told first and last of each count lies in one
+row, as arrays side by side: place i of each is of the i-th of `things`, a list in JSON. In an
+hour a count has as many places as it was heard in stretches. Arrays are little-endian, without
+a header, as in `tables.py`; one that nobody told is NULL.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import Boolean, Column, Table, Text
+
+from store.rollups.tables import PACKED, key_column, marks_table, state_table
+from store.schema import GPUS, METADATA, SAMPLES
+from telemetry.accounts import COEFFICIENTS, WORK, Count
+from telemetry.fields import rolled_up
+from telemetry.gpus import GpuSample
+
+INSTANT: Final = np.dtype("<i8")
+AMOUNT: Final = np.dtype("<f8")
+
+
+class Kind(NamedTuple):
+    """What tells samples, and what of them is kept.
+
+    Attributes:
+        samples: their table.
+        key: the columns that name what a total belongs to.
+        about: a text told beside.
+        totals: of each, the first and the last.
+        means: of each, the mean.
+        kept: the table of the rollups.
+    """
+
+    samples: Table
+    key: tuple[str, ...]
+    about: str
+    totals: tuple[str, ...]
+    means: tuple[str, ...]
+    kept: Table
+
+
+def first_of(total: str) -> str:
+    """The column of what a total was at first."""
+    return f"first_{total}"
+
+
+def last_of(total: str) -> str:
+    """And at last."""
+    return f"last_{total}"
+
+
+def _table(name: str, totals: tuple[str, ...], means: tuple[str, ...]) -> Table:
+    each = (column(total) for total in totals for column in (first_of, last_of))
+    return Table(
+        name,
+        METADATA,
+        key_column("width_s"),
+        key_column("from_unix_s"),
+        Column("simulated", Boolean, primary_key=True),
+        Column("things", Text, nullable=False),
+        Column("first_unix_ns", PACKED, nullable=False),
+        Column("last_unix_ns", PACKED, nullable=False),
+        *(Column(amount, PACKED, nullable=True) for amount in (*each, *means)),
+    )
+
+
+_ENERGY: Final = rolled_up(GpuSample)
+
+ENGINES: Final = Kind(
+    SAMPLES,
+    Count._fields,
+    "region",
+    WORK,
+    COEFFICIENTS,
+    _table("engine_stretches", WORK, COEFFICIENTS),
+)
+DEVICES: Final = Kind(
+    GPUS, ("replica", "gpu"), "model_name", _ENERGY, (), _table("gpu_stretches", _ENERGY, ())
+)
+KINDS: Final = (ENGINES, DEVICES)
+
+SAMPLE_MARKS: Final = marks_table("sample_marks")
+SAMPLE_STATE: Final = state_table("sample_state")

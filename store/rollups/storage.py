@@ -1,0 +1,234 @@
+"""Rollups in and out of their tables."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from sqlalchemy import Connection, Engine, Table, and_, select
+
+from store import dialects
+from store.connections import reading
+from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing
+from store.rollups.label_sets import LabelSet, LabelSets, number_of
+from store.rollups.tables import (
+    BIN,
+    BINS,
+    COUNTS,
+    FACT,
+    GROUPINGS,
+    LABEL_SET,
+    LABEL_SETS,
+    LABELS,
+    NUMBER,
+    QUANTITIES,
+    ROLLUPS,
+    SIZE,
+    packed,
+)
+from telemetry.requests import LATENCIES
+from telemetry.sketches import IntArray
+
+
+def keep(
+    connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
+) -> None:
+    """Keep a bucket in place of what was there of it.
+
+    Args:
+        connection: its transaction is the caller's.
+        width_s: the bucket's.
+        from_unix_s: its start.
+        buckets: what servers told, and what a simulator did; one that is missing is removed.
+    """
+    dialect = dialects.of(connection.engine)
+    key = {"width_s": width_s, "from_unix_s": from_unix_s}
+    for simulated in (False, True):
+        bucket = buckets.get(simulated)
+        rows = {} if bucket is None else _rows(bucket, {**key, "simulated": simulated})
+        for table in (BINS, ROLLUPS):
+            if table in rows:
+                dialect.put(connection, table, rows[table])
+            else:
+                dialect.remove(connection, table, _at(table, key, simulated))
+
+
+def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
+    """Write down those that are new, or newer."""
+    rows = [
+        {
+            "label_set": number_of(labels),
+            **dict(zip(LABELS, labels, strict=True)),
+            "newest_unix_s": label_sets.newest_unix_s[labels],
+        }
+        for labels in label_sets.changed
+    ]
+    if rows:
+        dialects.of(connection.engine).put(connection, LABEL_SETS, rows)
+
+
+def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
+    """By number: the labels, and the start of the newest bucket they are in."""
+    with reading(engine) as connection:
+        rows = connection.execute(select(LABEL_SETS)).all()
+    return {row[0]: (tuple(row[1:-1]), row[-1]) for row in rows}
+
+
+def load_buckets(
+    connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
+) -> dict[bool, list[Bucket]]:
+    """All that is kept of the buckets that start in a stretch of time, simulated or not."""
+    sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
+    sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
+    stretch = width_s, from_unix_s, to_unix_s
+    for grouping in range(len(GROUPINGS)):
+        for start, simulated, found in load_sums(connection, grouping, *stretch, QUANTITIES):
+            sums[start, simulated][grouping] = found
+    bins = [BINS.c[name] for name in ("latency", "grouping", *_SKETCH)]
+    for latency, grouping, start, simulated, *columns in connection.execute(
+        select(*bins).where(_between(BINS, *stretch))
+    ):
+        sketches[start, bool(simulated)][latency, grouping] = _sketches([columns])
+    over = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.simulated, ROLLUPS.c.overflowed).where(
+        ROLLUPS.c.grouping == 0, _between(ROLLUPS, *stretch)
+    )
+    found_buckets: dict[bool, list[Bucket]] = defaultdict(list)
+    for start, simulated, overflowed in connection.execute(over):
+        key = start, bool(simulated)
+        found_buckets[key[1]].append(Bucket(overflowed, sums[key], sketches[key]))
+    return dict(found_buckets)
+
+
+def load_sums(
+    connection: Connection,
+    grouping: int,
+    width_s: int,
+    from_unix_s: int,
+    to_unix_s: int,
+    names: Sequence[str],
+) -> list[tuple[int, bool, Sums]]:
+    """The sums of the buckets that start in a stretch of time: start, simulated, sums."""
+    columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
+    statement = select(*columns).where(
+        ROLLUPS.c.grouping == grouping, _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+    )
+    found = []
+    for start, simulated, sets, requests, *facts in connection.execute(statement):
+        cells = np.frombuffer(sets, LABEL_SET)
+        known = {name: _facts(fact, cells.size) for name, fact in zip(names, facts, strict=True)}
+        found.append((start, bool(simulated), Sums(cells, np.frombuffer(requests, NUMBER), known)))
+    return found
+
+
+def load_sketches(
+    connection: Connection,
+    width_s: int,
+    from_unix_s: int,
+    to_unix_s: int,
+    latency: str,
+    grouping: int,
+) -> tuple[IntArray, Sketches, bool]:
+    """The sketches of the buckets that start in a stretch of time, by label set.
+
+    Returns: the start of each one's bucket; the sketches; whether any is of a simulator.
+    """
+    statement = select(*(BINS.c[name] for name in _SKETCH)).where(
+        BINS.c.latency == latency,
+        BINS.c.grouping == grouping,
+        _between(BINS, width_s, from_unix_s, to_unix_s),
+    )
+    rows = connection.execute(statement).all()
+    sketches = _sketches([row[2:] for row in rows])
+    number = [len(row.label_sets) // LABEL_SET.itemsize for row in rows]
+    at = np.repeat(np.array([row.from_unix_s for row in rows], np.int64), number)
+    return at, sketches, any(row.simulated for row in rows)
+
+
+_HEAD: Final = ("from_unix_s", "simulated", "label_sets", "set_requests")
+_SKETCH: Final = ("from_unix_s", "simulated", "label_sets", "sizes", "bins", "counts")
+
+
+def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, Any]]]:
+    rollups = [
+        {
+            "grouping": grouping,
+            **key,
+            "requests": int(sums.requests.sum()),
+            "overflowed": bucket.overflowed,
+            "label_sets": packed(sums.cells, LABEL_SET),
+            "set_requests": packed(sums.requests, NUMBER),
+            **{name: _packed_facts(name, fact) for name, fact in sums.facts.items()},
+        }
+        for grouping, sums in bucket.sums.items()
+    ]
+    bins = [
+        {
+            "latency": latency,
+            "grouping": grouping,
+            **key,
+            "label_sets": packed(sketches.cells, LABEL_SET),
+            "sizes": packed(sketches.sizes, SIZE),
+            "bins": packed(sketches.bins, BIN),
+            "counts": packed(sketches.counts, _least_kind(sketches.counts)),
+        }
+        for (latency, grouping), sketches in bucket.sketches.items()
+    ]
+    return {ROLLUPS: rollups, BINS: bins}
+
+
+def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
+    """Sums, the least and the greatest of latencies, numbers; None where nobody told it."""
+    if not fact[:, 0].any():
+        return None
+    floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]
+    return packed(floats.T, FACT) + packed(fact[:, 0], NUMBER)
+
+
+def _facts(kept: bytes | None, cells: int) -> FloatArray:
+    facts = nothing(cells)
+    if kept is None:
+        return facts
+    numbers = cells * NUMBER.itemsize
+    floats = np.frombuffer(kept[:-numbers], FACT).reshape(-1, cells)
+    facts[:, 1 : 1 + len(floats)] = floats.T
+    facts[:, 0] = np.frombuffer(kept[-numbers:], NUMBER)
+    return facts
+
+
+def _least_kind(counts: IntArray) -> "np.dtype[Any]":
+    most = int(counts.max(initial=0))
+    return next(kind for kind in COUNTS if most <= np.iinfo(kind).max)
+
+
+def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
+    """Rows of label sets, sizes, bins and counts, one after the other."""
+    if not rows:
+        none = np.zeros(0, np.int64)
+        return Sketches(none, none, none, none)
+    cells, sizes, bins, _ = (b"".join(column) for column in zip(*rows, strict=True))
+    kinds = {kind.itemsize: kind for kind in COUNTS}
+    counts = [
+        np.frombuffer(row[3], kinds[len(row[3]) * BIN.itemsize // len(row[2])])
+        for row in rows
+        if row[2]
+    ]
+    return Sketches(
+        np.frombuffer(cells, LABEL_SET),
+        np.frombuffer(sizes, SIZE),
+        np.frombuffer(bins, BIN),
+        np.concatenate(counts) if counts else np.zeros(0, np.int64),
+    )
+
+
+def _at(table: Table, key: Mapping[str, int], simulated: bool) -> Any:
+    return and_(
+        table.c.simulated.is_(simulated), *(table.c[name] == value for name, value in key.items())
+    )
+
+
+def _between(table: Table, width_s: int, from_unix_s: int, to_unix_s: int) -> Any:
+    return and_(
+        table.c.width_s == width_s,
+        table.c.from_unix_s >= from_unix_s,
+        table.c.from_unix_s < to_unix_s,
+    )

@@ -1,0 +1,141 @@
+"""The tables of the rollups: what each holds, and how columns of numbers are packed in it.
+
+A bucket is a minute or an hour of requests, by when they were received. All of its label sets
+lie in one row, as arrays side by side: place i of each array is of the i-th set. A row for
+each set and bin would be what `SUM(n) GROUP BY bin` reads, and fifty times as slow (decision
+022). Arrays are little-endian, without a header.
+
+`rollups` has of each bucket and grouping the label sets, their requests, and an array for each
+quantity with what is known of it, one fact after the other. `rollup_bins` has the sketches
+(telemetry/sketches.py) of each latency: counts in the fewest bytes that hold them.
+`rollup_labels` says what a label set is; `rollup_marks` which buckets are to be made, and
+`rollup_state` from where on what they are made of is whole.
+"""
+
+import base64
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    LargeBinary,
+    Table,
+    Text,
+    TypeDecorator,
+    func,
+)
+
+from store.schema import METADATA
+from telemetry.fields import rolled_up
+from telemetry.requests import RequestTimeline
+
+MINUTE_S: Final = 60
+HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
+WIDTHS_S: Final = (MINUTE_S, HOUR_S)
+"""How long buckets are; each is made of the one before, the first of requests."""
+
+LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
+"""The labels that rollups can be asked by."""
+
+QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
+"""What is summed."""
+
+FACTS: Final = ("number", "sum", "least", "greatest")
+"""What is known of a quantity: of how many requests, and of their values; the least and the
+greatest of latencies alone."""
+
+GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
+"""The label sets that rollups are kept by: all labels, and few for the most frequent questions,
+which then read a few sketches a minute however many tenants and replicas there are."""
+
+
+class _Base64(TypeDecorator[bytes]):
+    """Bytes from ClickHouse, whose driver would take them for text."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Encoded there."""
+        return func.base64Encode(column, type_=self)
+
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        """Decoded here."""
+        return lambda value: None if value is None else base64.b64decode(value)
+
+
+PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
+
+
+def key_column(name: str) -> "Column[int]":
+    """Part of a key that a database must not number by itself."""
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+ROLLUPS: Final = Table(
+    "rollups",
+    METADATA,
+    key_column("grouping"),
+    key_column("width_s"),
+    key_column("from_unix_s"),
+    # Apart, so that a simulation can be forgotten without touching what servers told.
+    Column("simulated", Boolean, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("overflowed", BigInteger, nullable=False),
+    Column("label_sets", PACKED, nullable=False),
+    Column("set_requests", PACKED, nullable=False),
+    *(Column(name, PACKED, nullable=True) for name in QUANTITIES),
+)
+BINS: Final = Table(
+    "rollup_bins",
+    METADATA,
+    Column("latency", Text, primary_key=True),
+    key_column("grouping"),
+    key_column("width_s"),
+    key_column("from_unix_s"),
+    Column("simulated", Boolean, primary_key=True),
+    Column("label_sets", PACKED, nullable=False),
+    Column("sizes", PACKED, nullable=False),
+    Column("bins", PACKED, nullable=False),
+    Column("counts", PACKED, nullable=False),
+)
+LABEL_SETS: Final = Table(
+    "rollup_labels",
+    METADATA,
+    key_column("label_set"),
+    *(Column(label, Text, nullable=True) for label in LABELS),
+    Column("newest_unix_s", BigInteger, nullable=False),
+)
+
+
+def marks_table(name: str) -> Table:
+    """Which buckets are to be made."""
+    columns = ("width_s", "from_unix_s", "token")
+    return Table(name, METADATA, *(key_column(column) for column in columns))
+
+
+def state_table(name: str) -> Table:
+    """From where on what buckets are made of is whole."""
+    whole = Column("whole_from_unix_s", BigInteger, nullable=False)
+    return Table(name, METADATA, key_column("width_s"), whole)
+
+
+MARKS: Final = marks_table("rollup_marks")
+STATE: Final = state_table("rollup_state")
+
+LABEL_SET: Final = np.dtype("<i8")
+NUMBER: Final = np.dtype("<u4")
+FACT: Final = np.dtype("<f8")
+SIZE: Final = np.dtype("<i4")
+BIN: Final = np.dtype("<i2")
+COUNTS: Final = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
+
+
+def packed(values: NDArray[Any], kind: DTypeLike) -> bytes:
+    """An array as it is kept."""
+    return np.ascontiguousarray(values, kind).tobytes()

@@ -1,0 +1,62 @@
+"""Durations as text: a number and a unit, as in 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
+
+One grammar for options, the configuration file, objectives and Prometheus rules.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+UNITS_NS: Final = {
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "d": 86_400 * 10**9,
+    "w": 604_800 * 10**9,
+}
+UNITS_S: Final = {unit: ns // 10**9 for unit, ns in UNITS_NS.items() if unit != "ms"}
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|[smhdw])", re.ASCII)
+_SHOWN = 60
+
+
+def parse_ns(text: str) -> int:
+    """Return the nanoseconds of a duration.
+
+    Raises:
+        ValueError: malformed, or zero.
+    """
+    found = int(_nanoseconds(text))
+    if not found:
+        raise ValueError(
+            f"{text[:_SHOWN]!r} is no duration; allowed: a number above 0 of at most nine digits,"
+            f" and a unit of {', '.join(UNITS_NS)}, for instance 500ms, 90s, 15m, 1.5h, 7d"
+        )
+    return found
+
+
+def parse_s(text: str) -> int:
+    """Return the seconds of a duration that must be whole seconds.
+
+    Raises:
+        ValueError: malformed, zero, or not whole seconds.
+    """
+    seconds, rest = divmod(_nanoseconds(text), UNITS_NS["s"])
+    if rest or not seconds:
+        raise ValueError(
+            f"{text[:_SHOWN]!r}; allowed: a whole number of seconds above 0, written with a unit"
+            f" of {', '.join(UNITS_S)}, for instance 5m, 6h, 30d"
+        )
+    return int(seconds)
+
+
+def render(seconds: int) -> str:
+    """Return a duration in its largest whole unit below a week; the inverse of `parse_s`."""
+    unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
+    return f"{seconds // UNITS_S[unit]}{unit}"
+
+
+def _nanoseconds(text: str) -> Decimal:
+    found = _DURATION.fullmatch(text)
+    return Decimal(found[1]) * UNITS_NS[found[2]] if found else Decimal(0)

@@ -1,0 +1,43 @@
+"""How to install what is missing, in one shell command.
+
+The command names the source folder where Tailspan runs from one, and otherwise the distribution.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PLUGIN: Final = "tailspan-vllm"
+
+
+class MissingExtra(Exception):  # noqa: N818 -- it says what is the case
+    """A library of an extra is not installed; the message names the command that installs it."""
+
+
+def install_plugin(root: Path = ROOT) -> str:
+    """Return the command that installs the plugin, to run in vLLM's environment."""
+    source = root / "instrumentation"
+    return f"pip install {source if (source / 'pyproject.toml').is_file() else PLUGIN}"
+
+
+def install_extra(extra: str, root: Path = ROOT) -> str:
+    """Return the command that installs an extra of Tailspan, to run in its environment."""
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -c {root / 'constraints.txt'} '{root}[{extra}]'"
+    return f"pip install 'tailspan[{extra}]'"
+
+
+def require(module: str, extra: str, what: str) -> None:
+    """Check that a library of an extra is installed.
+
+    Args:
+        module: the library's import name.
+        extra: the extra that brings it.
+        what: what needs it, for the message.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    if find_spec(module) is None:
+        raise MissingExtra(f"{what} needs the extra {extra}: {install_extra(extra)}")

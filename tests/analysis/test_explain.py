@@ -1,0 +1,50 @@
+"""What is read for a question."""
+
+import pyarrow as pa
+
+from analysis.explain import joined_evidence, windows_of
+from diagnosis.question import Metric, Question, Span
+from store.columns.evidence import Evidence
+from store.queries import Window
+from telemetry.starts import EngineStart
+
+S = 10**9
+HOUR = 3_600 * S
+
+
+def question(baseline_from_h: int) -> Question:
+    """An hour against another."""
+    start = baseline_from_h * HOUR
+    return Question(Metric.TTFT, Span(100 * HOUR, 101 * HOUR), Span(start, start + HOUR))
+
+
+def test_neighbouring_stretches_are_read_as_one() -> None:
+    """With what lies between, where that is little."""
+    assert windows_of(question(99)) == [Window(99 * HOUR, 101 * HOUR)]
+    assert windows_of(question(97)) == [Window(97 * HOUR, 101 * HOUR)]
+
+
+def test_what_lies_between_after_a_long_incident_is_not_read() -> None:
+    """A day of requests would be read to compare two hours."""
+    assert windows_of(question(70)) == [
+        Window(70 * HOUR, 71 * HOUR),
+        Window(100 * HOUR, 101 * HOUR),
+    ]
+
+
+def test_what_was_read_apart_is_joined() -> None:
+    """Rows in the order of time, also where dictionaries differ; each start once."""
+    start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
+
+    def part(at: int, tenant: str) -> Evidence:
+        requests = pa.table(
+            {"received_unix_ns": [at], "tenant": pa.array([tenant]).dictionary_encode()}
+        )
+        samples = pa.table({"at_unix_ns": [at], "replica": ["r0"]})
+        return Evidence(requests, samples, samples, [start], samples_every_s=at)
+
+    found = joined_evidence([part(1, "acme"), part(2, "globex")])
+    assert found.requests["received_unix_ns"].to_pylist() == [1, 2]
+    assert found.requests["tenant"].to_pylist() == ["acme", "globex"]
+    assert found.starts == [start]
+    assert found.samples_every_s == 2

@@ -1,0 +1,104 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.options.time_range import instant_ns, window
+from store.queries import Window
+from telemetry.time_text import moment
+
+S = 1_000_000_000
+NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1763634000",
+        "1763634000.0",
+        "2025-11-20T10:20:00Z",
+        "2025-11-20T10:20:00",
+        "2025-11-20 10:20",
+        "2025-11-20T12:20:00+02:00",
+        "2025-11-20T02:20:00-08:00",
+    ],
+)
+def test_an_instant_is_unix_seconds_or_iso_8601_and_utc_without_a_zone(text: str) -> None:
+    """The same words mean the same instant on every machine."""
+    assert instant_ns(text) == NOW
+
+
+def test_a_fraction_of_a_second_is_exact() -> None:
+    """No detour by way of a float: today's nanoseconds do not fit one."""
+    assert instant_ns("1763634000.000000001") == NOW + 1
+    assert instant_ns("2025-11-20T10:20:00.000001Z") == NOW + 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "-1",
+        "1e9",
+        "nan",
+        "1969-12-31",
+        "2025-13-01",
+        "10:20",
+        "9" * 5000,
+        "0001-01-01T00:00:00+14:00",
+        "2025-11-20T10:20:00+99:00",
+        "1763634000\n",
+    ],
+)
+def test_what_is_no_instant_is_refused_with_what_is(text: str) -> None:
+    """The value given, and examples of the values allowed."""
+    with pytest.raises(ValueError, match=re.escape(repr(text)) + ".*unix seconds.*ISO 8601.*UTC"):
+        instant_ns(text)
+
+
+@given(st.integers(0, 2**62 // S))
+def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
+    """What is printed is what `--from` takes."""
+    assert instant_ns(moment(seconds * S)) == seconds * S
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((None, None, None), (NOW - 900 * S, NOW)),
+        (("1h", None, None), (NOW - 3600 * S, NOW)),
+        ((None, "1763633990", None), (NOW - 10 * S, NOW)),
+        ((None, "1763633990", "1763633995"), (NOW - 10 * S, NOW - 5 * S)),
+        ((None, None, "1763633995"), (NOW - 905 * S, NOW - 5 * S)),
+        (("1m", None, "1763633995"), (NOW - 65 * S, NOW - 5 * S)),
+        (("90000d", None, None), (0, NOW)),
+    ],
+)
+def test_a_window_is_what_was_asked_for(
+    given: tuple[str | None, str | None, str | None], expected: tuple[int, int]
+) -> None:
+    """Ending now and 15 minutes long where nothing else is said."""
+    assert window(*given, NOW) == Window(*expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("15m", "1763633990", None), "--last or --from, not both"),
+        (("15", None, None), "--last '15' is no duration"),
+        ((None, "noon", None), "--from 'noon' is no instant"),
+        ((None, None, "noon"), "--to 'noon' is no instant"),
+        ((None, "2025-11-20T11:00", None), "--from 2025-11-20 11:00:00, --to .*10:20:00 .now."),
+        ((None, "1763633990", "1763633990"), "must end after it begins"),
+        ((None, "1763633990", "9999-12-31"), "2262"),
+        (("", None, None), "--last '' is no duration"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused_by_the_option_and_its_value(
+    given: tuple[str | None, str | None, str | None], said: str
+) -> None:
+    """Before anything is opened."""
+    with pytest.raises(ValueError, match=said):
+        window(*given, NOW)

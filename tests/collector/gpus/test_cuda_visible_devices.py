@@ -1,0 +1,35 @@
+"""CUDA_VISIBLE_DEVICES as CUDA reads it."""
+
+import pytest
+
+from collector.gpus.cuda_visible_devices import visible
+from tests.collector.gpus.making import told
+
+GPUS = [told("GPU-aa1", index=0), told("GPU-aa2", index=1), told("GPU-b", index=2), told("MIG-c")]
+
+
+@pytest.mark.parametrize(
+    ("variable", "seen"),
+    [
+        ("0", ["GPU-aa1"]),
+        (" 2 , 1", ["GPU-b", "GPU-aa2"]),
+        ("GPU-b", ["GPU-b"]),
+        ("GPU-aa2,MIG-c", ["GPU-aa2", "MIG-c"]),
+        ("GPU-aa", []),
+        ("1,9,0", ["GPU-aa2"]),
+        ("-1", []),
+        ("", []),
+        ("all", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_it_is_read_up_to_the_first_that_is_none(variable: str, seen: list[str]) -> None:
+    """Beginnings of UUIDs do, where they name one."""
+    assert visible(variable, GPUS) == seen
+
+
+def test_numbers_are_not_read_among_gpus_of_several_models() -> None:
+    """CUDA counts from the fastest on, the driver by their places."""
+    mixed = [*GPUS, told("GPU-d", index=3, model_name="NVIDIA L4")]
+    assert visible("0,1", mixed) == []
+    assert visible("GPU-d", mixed) == ["GPU-d"]

@@ -1,0 +1,98 @@
+"""A library that blocks, hangs or fails holds up nobody."""
+
+import asyncio
+import threading
+
+import pytest
+
+from collector.gpus.driver_thread import DriverThread
+from collector.gpus.reader import Absence, ReaderError, Reading, Why
+from tests.collector.gpus.making import told
+
+
+class Library:
+    """A library that a test steers."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+        self.error: Exception | None = None
+        self.going = threading.Event()
+        self.going.set()
+        self.closed = threading.Event()
+
+    def read(self) -> Reading:
+        """One GPU, once it may."""
+        self.threads.add(threading.current_thread().name)
+        self.going.wait(30)
+        if self.error is not None:
+            raise self.error
+        return Reading((told(),))
+
+    def close(self) -> None:
+        """Give back."""
+        self.closed.set()
+
+
+def test_every_call_comes_from_one_thread() -> None:
+    """Which is not the event loop's, and does not keep a program from ending."""
+    library = Library()
+
+    async def read() -> None:
+        apart = DriverThread(library)
+        for _ in range(3):
+            assert len((await apart.read()).gpus) == 1
+        apart.close()
+
+    asyncio.run(read())
+    assert library.threads == {"gpu-library"}
+    assert library.closed.wait(30)
+    assert all(t.daemon for t in threading.enumerate() if t.name == "gpu-library")
+
+
+def test_a_driver_that_hangs_is_not_asked_again_until_it_is_back() -> None:
+    """One thread hangs, not one for each second."""
+    library = Library()
+    library.going.clear()
+
+    async def read() -> None:
+        apart = DriverThread(library, timeout_s=0.01)
+        for _ in range(3):
+            with pytest.raises(ReaderError) as late:
+                await apart.read()
+            assert late.value.absence.why is Why.TIMEOUT
+        library.going.set()
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert (await apart.read()).gpus
+                except ReaderError:
+                    await asyncio.sleep(0)
+                else:
+                    break
+        apart.close()
+
+    asyncio.run(read())
+    assert len(library.threads) == 1
+
+
+def test_what_it_raises_is_heard_of() -> None:
+    """And the next call is made."""
+    library = Library()
+    library.error = ReaderError(Absence(Why.NO_DRIVER))
+
+    async def read() -> None:
+        apart = DriverThread(library)
+        with pytest.raises(ReaderError, match="no_driver"):
+            await apart.read()
+        library.error = None
+        assert (await apart.read()).gpus
+        apart.close()
+
+    asyncio.run(read())
+
+
+def test_one_that_was_never_asked_has_nothing_to_give_back() -> None:
+    """No thread is started to end it."""
+    library = Library()
+    DriverThread(library).close()
+    assert not library.closed.is_set()

@@ -1,0 +1,35 @@
+"""Bits of NVIDIA's mask as words."""
+
+import pynvml
+import pytest
+
+from collector.gpus.amd_smi import REASONS as AMD_REASONS
+from collector.gpus.throttle_reasons import IDLE, REASONS, reasons_of
+from telemetry.gpus import THROTTLE_REASONS
+
+
+def test_every_bit_of_the_package_has_its_word() -> None:
+    """And every word is known where it is told on."""
+    known = {
+        getattr(pynvml, name)
+        for name in dir(pynvml)
+        if name.startswith(("nvmlClocksEventReason", "nvmlClocksThrottleReason"))
+        and not name.endswith(("All", "None"))
+    }
+    assert known == {IDLE, *REASONS}
+    assert {*REASONS.values(), *AMD_REASONS} == THROTTLE_REASONS
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        (0, ""),
+        (IDLE, ""),
+        (IDLE | 0x4, "sw_power_cap"),
+        (0x8 | 0x40, "hw_slowdown,hw_thermal_slowdown"),
+        (0x8000, "reason_0x8000"),
+    ],
+)
+def test_a_mask_is_read_as_words(mask: int, told: str) -> None:
+    """Idleness holds nothing back; a bit that is not known is named by its number."""
+    assert reasons_of(mask) == told

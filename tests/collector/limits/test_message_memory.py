@@ -1,0 +1,72 @@
+"""Memory for messages: reserved by sender and in all, released whatever happens."""
+
+import pytest
+
+from collector.counters import Counters
+from collector.errors import BusyError
+from collector.limits.message_memory import MessageMemory
+from collector.limits.sender_limits import Limits
+
+
+def _rooms(counters: Counters, **limits: int) -> MessageMemory:
+    given = {
+        "max_waiting_bytes": 100,
+        "max_peer_waiting_bytes": 60,
+        "max_waiting_messages": 3,
+        "max_peer_waiting_messages": 2,
+    }
+    return MessageMemory(Limits(**{**given, **limits}), counters)
+
+
+def test_bytes_are_limited_by_sender_and_in_all() -> None:
+    """What does not fit is not reserved."""
+    counters = Counters()
+    rooms = _rooms(counters)
+    first, second, other = rooms.enter("a"), rooms.enter("a"), rooms.enter("b")
+    first.grow(40)
+    second.grow(20)
+    with pytest.raises(BusyError, match=r"40 bytes from this address wait .* exceed 60"):
+        second.grow(1)
+    other.grow(40)
+    with pytest.raises(BusyError, match="60 bytes wait to be stored, and 41 more would exceed 100"):
+        other.grow(1)
+    assert counters.waiting_bytes == 100
+    first.close()
+    other.grow(1)
+    assert counters.waiting_bytes == 61
+
+
+def test_messages_are_limited_by_sender_and_in_all() -> None:
+    """Also those that hold nothing yet."""
+    rooms = _rooms(Counters())
+    held = [rooms.enter("a"), rooms.enter("a")]
+    with pytest.raises(BusyError, match="2 messages from this address wait"):
+        rooms.enter("a")
+    held.append(rooms.enter("b"))
+    with pytest.raises(BusyError, match="3 messages wait"):
+        rooms.enter("c")
+    for room in held:
+        room.close()
+    assert not rooms._peers
+
+
+def test_alone_a_message_of_any_size_is_accepted() -> None:
+    """Its size is limited elsewhere."""
+    counters = Counters()
+    with _rooms(counters).enter("a") as room:
+        room.grow(1000)
+        room.set(10)
+        assert counters.waiting_bytes == 10
+    assert counters.report().waiting_messages == counters.waiting_bytes == 0
+
+
+def test_a_room_that_was_moved_is_released_once() -> None:
+    """By the one that has it now."""
+    counters = Counters()
+    with _rooms(counters).enter("a") as room:
+        room.grow(10)
+        moved = room.move()
+    assert counters.waiting_bytes == 10
+    moved.close()
+    moved.close()
+    assert counters.report().waiting_messages == counters.waiting_bytes == 0

@@ -1,0 +1,93 @@
+"""Rates: what one sender, and all of them, may send a second."""
+
+import pytest
+
+from collector.errors import ThrottledError
+from collector.limits.sender_limits import MESSAGE_BYTES, MOST_PEERS, Limits, Rates, sender
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
+    return Rates(Limits(max_peer_bytes_per_s=peer, max_bytes_per_s=total), clock)
+
+
+def test_a_sender_above_its_rate_is_told_when_to_come_again() -> None:
+    """A second's worth at once, one message more on credit, then nothing until it is paid."""
+    clock = _Clock()
+    rates = _rates(clock)
+    rates.charge("a", 9_000)
+    rates.charge("a", 30_000)
+    with pytest.raises(ThrottledError, match="10000 bytes/s from this address") as refused:
+        rates.charge("a", 1)
+    assert refused.value.retry_after_s == 4
+    clock.now += 4
+    rates.charge("a", 1)
+
+
+def test_one_senders_haste_is_not_the_others() -> None:
+    """Each address has its own rate, until all of them together have used up theirs."""
+    rates = _rates(_Clock())
+    rates.charge("a", 10_000)
+    with pytest.raises(ThrottledError, match="this address"):
+        rates.charge("a", 0)
+    rates.charge("b", 10_000)
+    rates.charge("c", 10_000)
+    with pytest.raises(ThrottledError, match="from all senders"):
+        rates.charge("d", 0)
+
+
+def test_empty_messages_are_counted_too() -> None:
+    """Work is not only bytes."""
+    rates = _rates(_Clock(), peer=10 * MESSAGE_BYTES)
+    for _ in range(11):
+        rates.charge("a", 0)
+    with pytest.raises(ThrottledError):
+        rates.charge("a", 0)
+
+
+def test_senders_without_end_are_forgotten() -> None:
+    """Memory is bounded whoever comes."""
+    rates = _rates(_Clock(), total=1e12)
+    for number in range(2 * MOST_PEERS):
+        rates.charge(str(number), 0)
+    assert len(rates._peers) == MOST_PEERS
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan")])
+def test_a_limit_must_be_above_zero(value: float) -> None:
+    """The error names the limit and the value."""
+    with pytest.raises(ValueError, match="max_bytes_per_s must be above 0, not"):
+        Limits(max_bytes_per_s=value)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_host_is_one_sender_whichever_of_its_addresses_it_uses(address: str, name: str) -> None:
+    """With IPv6 it has 2**64 of them."""
+    assert sender(address) == name
+
+
+def test_what_decompressing_brought_to_light_is_counted() -> None:
+    """Afterwards: the message is taken, the next one pays for it."""
+    rates = _rates(_Clock())
+    rates.charge("a", 100)
+    rates.add("a", 20_000)
+    with pytest.raises(ThrottledError, match="from this address"):
+        rates.check("a")
+    rates.check("b")

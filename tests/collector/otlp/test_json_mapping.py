@@ -1,0 +1,135 @@
+"""OTLP's JSON: the specification's own mapping, and everything that is not it."""
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from collector.errors import IntakeError, MalformedError, TooLargeError
+from collector.normalise.spans import normalise_spans
+from collector.otlp.json_mapping import MAX_VALUES, from_json
+
+Message = Callable[..., ExportTraceServiceRequest]
+
+
+def _json(message: ExportTraceServiceRequest, *, snake: bool) -> Any:
+    """OTLP's JSON of a message: protobuf's, but for the ids."""
+    return _hexadecimal(
+        MessageToDict(message, use_integers_for_enums=True, preserving_proto_field_name=snake)
+    )
+
+
+def _hexadecimal(given: Any) -> Any:
+    if isinstance(given, list):
+        return [_hexadecimal(each) for each in given]
+    if not isinstance(given, dict):
+        return given
+    ids = ("traceid", "spanid", "parentspanid")
+    return {
+        key: b64decode(value).hex() if key.replace("_", "").lower() in ids else _hexadecimal(value)
+        for key, value in given.items()
+    }
+
+
+@pytest.mark.parametrize("snake", [False, True], ids=["camelCase", "snake_case"])
+def test_a_message_says_the_same_in_json(
+    trace_message: Message, now_unix_ns: int, snake: bool
+) -> None:
+    """Hexadecimal ids, integers as text, enums as numbers; either spelling of the fields."""
+    message = trace_message()
+    body = json.dumps(_json(message, snake=snake)).encode()
+    told = from_json(ExportTraceServiceRequest, body)
+    assert ExportTraceServiceRequest.FromString(told) == message
+    [request] = normalise_spans(told, now_unix_ns).requests
+    assert request.trace_id == message.resource_spans[0].scope_spans[0].spans[0].trace_id.hex()
+
+
+def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
+    """A newer sender says more; a looser one writes 64-bit integers as numbers."""
+    span = {"traceId": "AB" * 16, "spanId": "cd" * 8, "startTimeUnixNano": 5, "novelty": {"a": [1]}}
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}], "later": None}
+    told = from_json(ExportTraceServiceRequest, json.dumps(body).encode())
+    [read] = ExportTraceServiceRequest.FromString(told).resource_spans[0].scope_spans[0].spans
+    assert (read.trace_id.hex(), read.span_id.hex(), read.start_time_unix_nano) == (
+        "ab" * 16,
+        "cd" * 8,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "not JSON in UTF-8: Expecting value at character 0"),
+        (b"{", "not JSON"),
+        (b"\xff{}", "invalid start byte at byte 0"),
+        (b"[]", "not the JSON of opentelemetry"),
+        (b"null", "not the JSON of opentelemetry"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 90_000, "nested too deeply"),
+        (b'{"resourceSpans": NaN}', "NaN is not JSON"),
+        (b'{"resourceSpans": ' + b"9" * 5000 + b"}", "a number is too long"),
+        (b'{"resourceSpans": 5}', "not the JSON of"),
+        (b'{"\\ud800": 5}', "not the JSON of"),
+        (
+            b'{"resourceSpans": [{"resource": {"attributes": [{"value": {"doubleValue": '
+            + b"9" * 400
+            + b"}}]}}]}",
+            "not the JSON of",
+        ),
+        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', "hexadecimal"),
+        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}', "not the JSON of"),
+    ],
+)
+def test_what_is_not_otlps_json_is_malformed(body: bytes, words: str) -> None:
+    """The error says where to look."""
+    with pytest.raises(MalformedError, match=words):
+        from_json(ExportTraceServiceRequest, body)
+
+
+def test_an_error_repeats_no_value() -> None:
+    """A value may be a prompt, or a key."""
+    wrong = {"startTimeUnixNano": "the prompt", "name": "x"}
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [wrong]}]}]}
+    with pytest.raises(MalformedError) as refused:
+        from_json(ExportTraceServiceRequest, json.dumps(body).encode())
+    assert "prompt" not in str(refused.value)
+    assert "startTimeUnixNano" in str(refused.value)
+
+
+def test_more_values_than_fit_into_memory_are_refused_unread() -> None:
+    """Three bytes a span in JSON are two hundred once parsed."""
+    with pytest.raises(TooLargeError, match="send smaller batches"):
+        from_json(ExportTraceServiceRequest, b"[" + b"{}," * MAX_VALUES + b"{}]")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["resourceSpans", "scopeSpans", "spans", "traceId", "attributes", "key", "value"]
+            )
+            | st.text(max_size=8),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(_JSON)
+def test_any_json_is_read_or_refused(value: object) -> None:
+    """Nothing but our own errors comes out."""
+    with suppress(IntakeError):
+        from_json(ExportTraceServiceRequest, json.dumps(value).encode())

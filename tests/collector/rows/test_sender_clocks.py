@@ -1,0 +1,293 @@
+"""A sender whose clock is ahead shows it by what it tells, and is set right."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from collector.drop_reasons import Refusal
+from collector.normalise.batch import Batch
+from collector.normalise.engine_points import normalise_points
+from collector.normalise.spans import normalise_spans
+from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
+from telemetry.corroborated_time import CorroboratedClock
+from telemetry.engines import EngineSample
+from telemetry.request_rows import RequestRows
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+SECOND_NS = 10**9
+NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
+
+
+def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
+    """One that took 2 s, and ended so long after now by the clock of its sender."""
+    return RequestTimeline(
+        trace_id="1" * 32,
+        span_id="2" * 16,
+        request_id=None,
+        received_unix_ns=NOW_UNIX_NS + int((ended_s - 2) * 1e9),
+        e2e_s=2.0,
+        outcome=Outcome.STOP,
+        source=Source.NATIVE,
+        basis=Basis.ENGINE,
+        replica=replica,
+    )
+
+
+def sample(at_s: float) -> EngineSample:
+    """One of so long after now; it counts since a minute before."""
+    at_unix_ns = NOW_UNIX_NS + int(at_s * 1e9)
+    return EngineSample(
+        replica="a",
+        engine=0,
+        process=1,
+        at_unix_ns=at_unix_ns,
+        started_unix_ns=at_unix_ns - 60 * SECOND_NS,
+    )
+
+
+def arrives(
+    clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
+) -> list[RequestTimeline]:
+    """What is kept of a message that comes so long after now."""
+    batch = Batch(requests=RequestRows.of(rows))
+    clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
+    return list(batch.requests)
+
+
+@pytest.mark.parametrize("ended_s", [-3600.0, -0.1, 0.9])
+def test_what_was_before_it_came_is_left_as_it_was_told(ended_s: float) -> None:
+    """However late it comes, and within the tolerance."""
+    (kept,) = arrives(SenderClocks(), request(ended_s))
+    assert kept == request(ended_s)
+    assert kept.clock_ahead_s is None
+
+
+def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
+    """What was told can be had back: nothing is lost."""
+    told = request(42.0)
+    (kept,) = arrives(SenderClocks(), told)
+    assert kept.clock_ahead_s == 42.0
+    assert kept.received_unix_ns == told.received_unix_ns - 42 * SECOND_NS
+    assert kept.e2e_s == told.e2e_s
+
+
+def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
+    """Once three messages agree, also what does not lie ahead by itself; samples with it, and the
+    instant since when they count."""
+    clocks = SenderClocks()
+    for number in range(3):
+        batch = Batch(
+            requests=RequestRows.of(
+                [replace(request(end), span_id=f"{number}{end}") for end in (42.0, 12.0, -5.0)]
+            ),
+            samples=[sample(41.5 + number / 100)],
+        )
+        clocks(batch, NOW_UNIX_NS)
+        last = 42.0 if number == 2 else None
+        assert [row.clock_ahead_s for row in batch.requests] == [42.0, 42.0, last]
+    (kept,) = batch.samples
+    assert kept.clock_ahead_s == 42.0
+    assert kept.at_unix_ns == sample(-0.48).at_unix_ns
+    assert kept.started_unix_ns == sample(-0.48).started_unix_ns
+    (source,) = clocks.report()
+    assert (source.name, source.lead_s, source.ahead_s, source.rows) == ("a", 42.0, 42.0, 10)
+
+
+def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
+    """Neither in its own message nor in the next."""
+    clocks = SenderClocks()
+    good = [request(-0.1 * number) for number in range(10)]
+    broken, *kept = arrives(clocks, request(5 * 3600.0), *good)
+    assert broken.clock_ahead_s == 5 * 3600.0
+    assert kept == good
+    assert arrives(SenderClocks(), request(5 * 3600.0))[0].clock_ahead_s == 5 * 3600.0
+    assert arrives(clocks, *good) == good
+
+
+@pytest.mark.parametrize("broken_s", [1.5, 42.0, 80_000.0])
+@pytest.mark.parametrize("replica", [None, "a"])
+def test_a_client_moves_nobody(broken_s: float, replica: str | None) -> None:
+    """Not even one that calls itself like a server; ten good ones beside it stay as they are."""
+    clocks = SenderClocks()
+    broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
+    good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]
+    for _ in range(20):
+        flagged, *kept = arrives(clocks, broken, *good)
+        assert flagged.clock_ahead_s == broken_s
+        assert kept == good
+
+
+def test_samples_ahead_of_those_beside_them_are_refused() -> None:
+    """Set back each by itself they would fall on one instant, and all but one be lost."""
+    batch = Batch(
+        samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
+        sample_points=[3, 3, 4, 5],
+        accepted=15,
+    )
+    SenderClocks()(batch, NOW_UNIX_NS)
+    assert batch.samples == [sample(-0.2), sample(-0.1)]
+    assert batch.sample_points == [3, 3]
+    assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
+
+
+def test_made_up_names_do_not_make_a_senders_clock_forgotten() -> None:
+    """There is no room for them, they are counted, and each of their messages is judged alone."""
+    clocks = SenderClocks()
+    for after_s in range(4):
+        arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
+    for number in range(2 * MOST_SOURCES):
+        (kept,) = arrives(clocks, request(42.0, f"made-up-{number}"))
+        assert kept.clock_ahead_s == 42.0
+    assert clocks.overflows == MOST_SOURCES + 1
+    (kept,) = arrives(clocks, request(-5.0, "real"))
+    assert kept.clock_ahead_s == 42.0
+    assert OTHER in [source.name for source in clocks.report()]
+
+
+@pytest.mark.parametrize("jump_s", [8 * 86_400.0, -8 * 86_400.0, 1800.0, -1800.0])
+def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) -> None:
+    """Those on the same clock are moved by the jump; others stay as they are."""
+    jump_ns, world = 0, 0
+    own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
+    clocks = SenderClocks(own)
+    for after_s in range(10):
+        world = after_s * SECOND_NS
+        jumped_s = jump_s if 3 <= after_s < 7 else 0.0
+        jump_ns = int(jumped_s * 1e9)
+        batch = Batch(
+            requests=RequestRows.of([request(after_s - 0.5, "elsewhere"), request(after_s, None)]),
+            samples=[replace(sample(after_s + jumped_s - 0.5), replica="here")],
+        )
+        clocks(batch, own())
+        assert list(batch.requests) == [request(after_s - 0.5, "elsewhere"), request(after_s, None)]
+        (kept,) = batch.samples
+        assert kept.at_unix_ns == sample(after_s - 0.5).at_unix_ns
+        assert kept.clock_ahead_s == (jumped_s or None)
+
+
+def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
+    """Its key has an instant: set back by another amount it would be a row of its own."""
+    clocks = SenderClocks()
+    first = arrives(clocks, request(42.0), request(12.0))
+    # Meanwhile its sender is seen to be further ahead, or right again.
+    for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
+        arrives(clocks, request(lead_s))
+        assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
+
+
+def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet with a fast clock must not fill the memory."""
+    monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
+    clocks = SenderClocks()
+    arrives(clocks, *(request(42.0 + place) for place in range(50)))
+    assert len(clocks._set_back) == 3
+
+
+def test_others_are_left_alone() -> None:
+    """One clock is one sender's."""
+    fast, right = arrives(SenderClocks(), request(42.0, "a"), request(-1.0, "b"))
+    assert fast.clock_ahead_s == 42.0
+    assert right == request(-1.0, "b")
+
+
+def test_the_amount_stays_while_it_is_about_right() -> None:
+    """Samples count since an instant: were it another each time, it would be another count."""
+    clocks = SenderClocks()
+    told = [
+        arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
+        for after, wait in enumerate((0.0, 0.8, 0.1, 0.5, 0.9, 0.3))
+    ]
+    assert told == [42.0] * 6
+
+
+def test_one_broken_span_does_not_move_its_senders_clock() -> None:
+    """It is set right by itself; the middle of what was heard counts."""
+    clocks = SenderClocks()
+    for after_s in range(5):
+        arrives(clocks, request(after_s - 0.2), after_s=after_s)
+    broken, sound = arrives(clocks, request(5000.0), request(5.0), after_s=6)
+    assert broken.clock_ahead_s == 4994.0
+    assert sound == request(5.0)
+    (source,) = clocks.report()
+    assert source.ahead_s == 0
+    assert source.rows == 1
+
+
+def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
+    """An exporter that sends again tells of before."""
+    clocks = SenderClocks()
+    for after_s in range(5):
+        arrives(clocks, request(after_s + 42.0), after_s=after_s)
+    (kept,) = arrives(clocks, request(5.0), after_s=6)
+    assert kept.clock_ahead_s == 42.0
+
+
+def test_a_clock_that_was_set_is_left_alone_again() -> None:
+    """Once most of what is remembered says so."""
+    clocks = SenderClocks()
+    for after_s in range(5):
+        arrives(clocks, request(after_s + 42.0), after_s=after_s)
+    for after_s in range(5, 25):
+        (kept,) = arrives(clocks, request(after_s - 0.2), after_s=after_s)
+    assert kept.clock_ahead_s is None
+
+
+def test_who_gives_no_name_is_judged_by_each_message() -> None:
+    """Clients are many clocks."""
+    clocks = SenderClocks()
+    (fast,) = arrives(clocks, request(42.0, None))
+    (right,) = arrives(clocks, request(-1.0, None))
+    assert (fast.clock_ahead_s, right.clock_ahead_s) == (42.0, None)
+    assert [source.name for source in clocks.report()] == [UNNAMED]
+
+
+def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
+    """It might as well be a queue on the way."""
+    clocks = SenderClocks()
+    (kept,) = arrives(clocks, request(-90.0))
+    assert kept == request(-90.0)
+    (source,) = clocks.report()
+    assert (source.lead_s, source.ahead_s) == (-90.0, 0)
+
+
+def test_who_was_not_heard_for_long_is_not_told_of() -> None:
+    """And makes way for another."""
+    clocks = SenderClocks()
+    for number in range(MOST_SOURCES):
+        arrives(clocks, request(-1.0, f"replica-{number}"))
+    assert len(clocks.report()) == MOST_SOURCES
+    arrives(clocks, request(-1.0, "last"), after_s=SILENT_NS / 1e9 + 1)
+    assert [source.name for source in clocks.report()] == ["last"]
+
+
+@given(st.lists(st.lists(st.floats(-1e5, 8e4), min_size=1, max_size=5), max_size=30))
+def test_nothing_is_kept_that_ends_after_it_came(messages: list[list[float]]) -> None:
+    """Whatever is told: by more than the tolerance, no kept instant is in the future."""
+    clocks = SenderClocks()
+    for ends in messages:
+        for kept in arrives(clocks, *(request(end) for end in ends)):
+            assert kept.received_unix_ns + 2 * SECOND_NS <= NOW_UNIX_NS + SECOND_NS + 1000
+            assert kept.clock_ahead_s is None or kept.clock_ahead_s > 0
+
+
+def test_real_messages_are_set_back(
+    trace_message: Callable[..., ExportTraceServiceRequest],
+    metrics_message: Callable[..., ExportMetricsServiceRequest],
+) -> None:
+    """The instrumentation's spans and samples, an hour ahead."""
+    offset: dict[str, Any] = {"wall_offset_ns": NOW_UNIX_NS + 3600 * SECOND_NS - 200 * SECOND_NS}
+    clocks = SenderClocks()
+    spans = normalise_spans(trace_message(**offset).SerializeToString(), NOW_UNIX_NS)
+    points = normalise_points(metrics_message().SerializeToString(), NOW_UNIX_NS)
+    clocks(spans, NOW_UNIX_NS)
+    clocks(points, NOW_UNIX_NS - 3600 * SECOND_NS)
+    assert spans.requests[0].clock_ahead_s == pytest.approx(3501.5)
+    assert points.samples[0].clock_ahead_s == 3600.0

@@ -1,0 +1,321 @@
+"""Targets that ask for a token, or whose certificate an authority of their own has signed."""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.errors import SecurityError
+from collector.scrape.credentials import OPEN, Access
+from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.fetch import Clients, fetch
+from collector.scrape.scraper import Scraper
+from collector.scrape.targets import File, Target, place
+from collector.testing import MemorySink
+from tests.collector.conftest import Party
+
+TOKEN = "a-token-that-nobody-may-see"
+BODY = b"vllm:num_requests_running 1\n"
+Issue = Callable[..., Party]
+
+
+@asynccontextmanager
+async def guarded(
+    token: str | None = None,
+    party: Party | None = None,
+    client_ca: Path | None = None,
+    told: bytes = BODY,
+) -> AsyncIterator[int]:
+    """A server that wants this token, with this certificate; its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            good = token is None or f"authorization: bearer {token}".encode() in head.lower()
+            status, body = ("200 OK", told) if good else ("401 Unauthorized", b"")
+            length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write(f"HTTP/1.1 {status}\r\n{length}".encode() + body)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+
+    context = None
+    if party is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(party.certificate, party.key)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
+    """What is had there, or why nothing."""
+    clients = Clients()
+    try:
+        client = clients.of(access)
+        return await fetch(client, f"{scheme}://127.0.0.1:{port}/metrics", 20.0, access)
+    except ScrapeError as error:
+        return error.reason
+    finally:
+        await clients.aclose()
+
+
+def test_a_token_from_a_file_is_shown_and_one_that_is_changed_is_good_at_once(
+    tmp_path: Path,
+) -> None:
+    """Without it, or with another: unauthorised."""
+    file = tmp_path / "token"
+
+    async def ask() -> None:
+        async with guarded(TOKEN) as port:
+            file.write_text("another\n")
+            access = Access(token_file=file)
+            assert await asked(port, OPEN, "http") is Reason.UNAUTHORISED
+            assert await asked(port, access, "http") is Reason.UNAUTHORISED
+            file.write_text(f"{TOKEN}\n")
+            assert await asked(port, access, "http") == BODY
+            file.unlink()
+            assert await asked(port, access, "http") is Reason.NO_TOKEN
+            assert await asked(port, Access(token=TOKEN), "http") == BODY
+
+    asyncio.run(ask())
+
+
+def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -> None:
+    """And not without it."""
+
+    async def ask() -> None:
+        async with guarded(party=issue()) as port:
+            assert await asked(port, Access(ca_file=ca)) == BODY
+            assert await asked(port, OPEN) is Reason.TLS
+
+    asyncio.run(ask())
+
+
+def test_a_certificate_of_another_name_needs_that_name(ca: Path, issue: Issue) -> None:
+    """As where each address of a name is asked by its number."""
+
+    async def ask() -> None:
+        async with guarded(party=issue("vllm.internal")) as port:
+            assert await asked(port, Access(ca_file=ca)) is Reason.TLS
+            assert await asked(port, Access(ca_file=ca, server_name="vllm.internal")) == BODY
+
+    asyncio.run(ask())
+
+
+def test_mutual_tls_shows_our_certificate(ca: Path, issue: Issue) -> None:
+    """Without one the target does not answer."""
+
+    async def ask() -> None:
+        ours = issue("tailspan")
+        async with guarded(party=issue(), client_ca=ca) as port:
+            access = Access(ca_file=ca, cert_file=ours.certificate, key_file=ours.key)
+            assert await asked(port, access) == BODY
+            assert isinstance(await asked(port, Access(ca_file=ca)), Reason)
+
+    asyncio.run(ask())
+
+
+def test_who_speaks_no_tls_is_told_as_such() -> None:
+    """Not as unreachable: it is there."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            assert await asked(server.sockets[0].getsockname()[1], OPEN) is Reason.TLS
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://gpu:8000",
+        "dns+http://gpu:8000",
+        "dnssrv+http://_vllm._tcp.gpu",
+        "http://10.0.0.1:8000",
+        "http://localhost.example:8000",
+    ],
+)
+def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
+    """Over https, or within this machine."""
+    with pytest.raises(ValueError, match="others could read the token") as raised:
+        place(given, Access(token=TOKEN))
+    assert TOKEN not in str(raised.value)
+    place(given.replace("http:", "https:"), Access(token=TOKEN))
+    for local in ("http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:8000"):
+        place(local, Access(token=TOKEN))
+
+
+def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
+    """An address has none of its own."""
+    (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
+    assert target.access == Access(server_name="localhost")
+
+
+def test_a_token_is_in_no_text() -> None:
+    """Whatever is printed or logged."""
+    access = Access(token=TOKEN)
+    assert TOKEN not in f"{access} {access!r} {Target('https://x/metrics', 'x', access=access)}"
+
+
+def test_a_file_of_targets_says_how_to_get_in(tmp_path: Path, ca: Path) -> None:
+    """By labels, each target its own; paths are seen from the file's folder."""
+    (tmp_path / "token").write_text(TOKEN)
+    path = tmp_path / "targets.json"
+    labels = {
+        "__scheme__": "https",
+        "__token_file__": "token",
+        "__tls_ca_file__": str(ca),
+        "__tls_server_name__": "vllm.internal",
+    }
+    path.write_text(json.dumps([{"targets": ["x:1"], "labels": labels}, {"targets": ["y:1"]}]))
+    guarded_one, open_one = File(path).read()
+    assert guarded_one.access == Access(
+        token_file=tmp_path / "token", ca_file=ca, server_name="vllm.internal"
+    )
+    assert open_one.access == OPEN
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ({"__token_file__": "nowhere"}, "nowhere: No such file"),
+        ({"__token_file__": 3}, "__token_file__: must be a text"),
+        ({"__token_file__": "two"}, "two contains no token"),
+        ({"__token_file__": "one", "__scheme__": "http"}, "others could read the token"),
+        ({"__tls_ca_file__": "one"}, "one contains no certificate in PEM"),
+        ({"__tls_cert_file__": "one"}, "set both, or neither"),
+        ({"__tls_cert_file__": "one", "__tls_key_file__": "one"}, "must be a pair in PEM"),
+    ],
+)
+def test_a_file_of_targets_that_cannot_be_followed_is_refused_by_place(
+    tmp_path: Path, labels: dict[str, Any], named: str
+) -> None:
+    """Before anything is asked, and without what is secret."""
+    (tmp_path / "one").write_text(TOKEN)
+    (tmp_path / "two").write_text(f"{TOKEN} {TOKEN}")
+    path = tmp_path / "targets.json"
+    path.write_text(json.dumps([{"targets": ["x:1"], "labels": {"__scheme__": "https", **labels}}]))
+    with pytest.raises(DiscoveryError, match=r"targets.json: \[0\]") as raised:
+        File(path).read()
+    assert named in str(raised.value)
+    assert TOKEN not in str(raised.value)
+
+
+def test_a_scraper_gets_in_and_its_log_holds_no_token(
+    tmp_path: Path, ca: Path, issue: Issue, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the file of targets to the kept sample."""
+    sink = MemorySink()
+    (tmp_path / "token").write_text(TOKEN)
+    caplog.set_level(logging.DEBUG)
+
+    async def ask() -> None:
+        async with guarded(TOKEN, issue()) as port:
+            path = tmp_path / "targets.json"
+            labels = {"__scheme__": "https", "__tls_ca_file__": str(ca)}
+            group = {"targets": [f"127.0.0.1:{port}"], "labels": labels}
+            for token, up in ((None, False), ("token", True)):
+                if token is not None:
+                    labels["__token_file__"] = token
+                path.write_text(json.dumps([group]))
+                scraper = Scraper([File(path)], sink)
+                await scraper.look()
+                (state,) = scraper.report()
+                await scraper.ask(state.target)
+                assert state.up is up
+                assert state.failures == ({} if up else {Reason.UNAUTHORISED: 1})
+
+    asyncio.run(ask())
+    assert [sample.running for sample in sink.samples] == [1]
+    assert "is down: unauthorised: 401" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_what_is_no_access_names_what_is_wrong(tmp_path: Path) -> None:
+    """For whoever gives it as an option."""
+    with pytest.raises(SecurityError, match="nowhere"):
+        Access(ca_file=tmp_path / "nowhere").check()
+    with pytest.raises(SecurityError, match="the environment contains no token"):
+        Access(token="two words").check()
+
+
+def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
+    """Who may write the targets cannot have another file sent to one: not by .., an absolute path,
+    a link, or a link that is made later; `secrets` names another folder."""
+    for folder in ("targets", "secrets", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "token").write_text(TOKEN)
+    (tmp_path / "targets" / "link").symlink_to(tmp_path / "other" / "token")
+    (tmp_path / "targets" / "inside").symlink_to(tmp_path / "targets" / "token")
+    (tmp_path / "targets-of-another").mkdir()
+    (tmp_path / "targets-of-another" / "token").write_text(TOKEN)
+    file = tmp_path / "targets" / "targets.json"
+
+    def read(token: str, **about: Any) -> Target:
+        labels = {"__token_file__": token}
+        file.write_text(json.dumps([{"targets": ["127.0.0.1:1"], "labels": labels}]))
+        (target,) = File(file, **about).read()
+        return target
+
+    for outside in (
+        "../other/token",
+        "../targets-of-another/token",
+        str(tmp_path / "other" / "token"),
+        "link",
+        "/proc/self/environ",
+    ):
+        with pytest.raises(DiscoveryError, match=r"lies outside of .*--scrape-secrets") as error:
+            read(outside)
+        assert TOKEN not in str(error.value)
+    for inside in ("token", "./token", "inside", str(tmp_path / "targets" / "token")):
+        assert read(inside).access.headers() == {"Authorization": f"Bearer {TOKEN}"}
+    named = tmp_path / "secrets"
+    assert read("../secrets/token", secrets=named).access.headers()
+    with pytest.raises(DiscoveryError, match="lies outside of"):
+        read("token", secrets=named)
+    kept = read("token").access
+    (tmp_path / "targets" / "token").unlink()
+    (tmp_path / "targets" / "token").symlink_to(tmp_path / "other" / "token")
+    with pytest.raises(SecurityError, match="lies outside of"):
+        kept.headers()
+
+
+def test_a_token_goes_over_http_only_where_that_is_allowed(tmp_path: Path) -> None:
+    """By the option for all, or by a label for a group of targets."""
+    with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
+        place("http://gpu.example/metrics", Access(token=TOKEN))
+    assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))
+    (tmp_path / "token").write_text(TOKEN)
+    file = tmp_path / "targets.json"
+
+    def read(insecure: bool = False, **labels: str) -> list[Target]:
+        labels["__token_file__"] = "token"
+        file.write_text(json.dumps([{"targets": ["gpu.example:80"], "labels": labels}]))
+        return File(file, insecure=insecure).read()
+
+    with pytest.raises(DiscoveryError, match="others could read the token"):
+        read()
+    assert read(insecure=True)
+    assert read(__insecure_credentials__="true")
+    with pytest.raises(DiscoveryError, match='allowed: "true", "false"'):
+        read(__insecure_credentials__="yes")

@@ -1,0 +1,73 @@
+"""What the slowest requests hide: causes of requests that are slow, and less so."""
+
+import numpy as np
+import pytest
+
+from diagnosis.explanation import Verdict
+from diagnosis.inputs.requests import Requests
+from diagnosis.question import Metric
+from tests.diagnosis.making import WINDOW, S, asked, later, quiet, shares
+
+FEW, MANY = 0.03, 0.2
+
+
+def delayed(evicted_s: float, stalled_s: float, apart: bool = True) -> Requests:
+    """Some of the window's requests are evicted, and many others, or these, too, meet a stall."""
+    requests = quiet()
+    chance = np.random.default_rng(8).random(len(requests))
+    stalled = (chance > 1 - MANY) if apart else (chance < FEW)
+    return later(
+        requests,
+        decode_preempted_s=np.where(chance < FEW, evicted_s, 0.0),
+        decode_stall_s=np.where(stalled, stalled_s, 0.0),
+    )
+
+
+def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
+    """With the mean of what it adds alone and of what it adds beside the greater one."""
+    found = asked(delayed(evicted_s=60.0, stalled_s=30.0), Metric.E2E)
+    (first, second) = found.causes
+    assert (first.id, second.id) == ("preemption", "engine_stall")
+    # Alone it would add 30 s, beside evictions of 60 s nothing: half of 30 of 60.
+    assert second.share == pytest.approx(0.25, abs=0.05)
+    assert first.share == pytest.approx(0.75, abs=0.05)
+    told = second.evidence[0]
+    assert "alone" in told.what
+    assert (told.now or 0.0) - (told.baseline or 0.0) == pytest.approx(30.0, rel=0.25)
+    assert found.unexplained == pytest.approx(0.0, abs=0.02)
+
+
+def test_what_the_slowest_show_is_not_hidden() -> None:
+    """Both met the same requests: the shares are those of their seconds."""
+    found = asked(delayed(evicted_s=60.0, stalled_s=30.0, apart=False), Metric.E2E)
+    assert shares(found) == {
+        "preemption": pytest.approx(2 / 3, abs=0.05),
+        "engine_stall": pytest.approx(1 / 3, abs=0.05),
+    }
+    assert not any("alone" in told.what for cause in found.causes for told in cause.evidence)
+
+
+@pytest.mark.parametrize("stalled_s", [0.0, 3.0])
+def test_what_would_hardly_be_felt_alone_is_not_told(stalled_s: float) -> None:
+    """Nor what is not there."""
+    found = asked(delayed(evicted_s=60.0, stalled_s=stalled_s), Metric.E2E)
+    assert set(shares(found)) == {"preemption"}
+
+
+def test_a_bad_minute_is_an_incident() -> None:
+    """However often draws of minutes leave it out: none was so slow in all of the baseline."""
+    requests = quiet()
+    since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
+    met = (since > 300) & (since < 330)
+    found = asked(later(requests, prefill_stall_s=np.where(met, 4.0, 0.0)), Metric.TTFT)
+    assert found.verdict is Verdict.INCIDENT
+    assert found.causes[0].id == "engine_stall"
+
+
+def test_a_bad_second_is_none() -> None:
+    """A handful of requests is an anecdote."""
+    requests = quiet()
+    since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
+    met = (since > 300) & (since < 302)
+    found = asked(later(requests, prefill_stall_s=np.where(met, 4.0, 0.0)), Metric.TTFT)
+    assert found.verdict is Verdict.NO_INCIDENT

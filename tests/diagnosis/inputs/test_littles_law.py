@@ -1,0 +1,44 @@
+"""Little's law as a check of the data."""
+
+import numpy as np
+import pytest
+
+from diagnosis.inputs.littles_law import contradictions
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Samples
+from diagnosis.question import Span
+from tests.diagnosis.making import S, labels
+
+WINDOW = Span(0, 100 * S)
+
+
+def _told(waiting: float) -> Samples:
+    at = np.arange(100, dtype=np.int64) * S
+    return Samples(
+        at, labels(["r0"] * 100), np.zeros(100, dtype=np.int64), {"waiting": np.full(100, waiting)}
+    )
+
+
+def _requests(number: int) -> Requests:
+    return Requests(
+        np.linspace(0, 99 * S, number).astype(np.int64),
+        {"queue_s": np.full(number, 2.0)},
+        {"replica": labels(["r0"] * number)},
+    )
+
+
+def test_a_queue_that_adds_up_raises_no_doubt() -> None:
+    """Four requests a second that wait two seconds each are eight waiting."""
+    assert not contradictions(_requests(400), _told(8.0), WINDOW)
+
+
+@pytest.mark.parametrize("number", [100, 800])
+def test_a_queue_that_does_not_add_up_is_said_to(number: int) -> None:
+    """Rows that are missing, or too many: either way the sentence names the replica."""
+    (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
+    assert doubt.startswith("r0 reports 8.0 waiting requests")
+
+
+def test_a_queue_of_next_to_nothing_is_not_held_against_anybody() -> None:
+    """Where less than one request waits, a sample a second is no measure."""
+    assert not contradictions(_requests(4), _told(0.5), WINDOW)

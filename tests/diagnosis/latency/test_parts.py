@@ -1,0 +1,74 @@
+"""Parts of a latency."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.inputs.requests import Requests
+from diagnosis.latency.parts import PART_INDEX, latency_s, split_s
+from diagnosis.question import Metric
+from tests.diagnosis.making import labels, quiet
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+@given(seed=st.integers(0, 1_000))
+def test_the_parts_of_every_request_sum_to_its_latency(metric: Metric, seed: int) -> None:
+    """Whatever the metric; a sum that does not hold would be a lie on every page."""
+    requests = quiet(50, seed)
+    parts = split_s(requests, metric)
+    assert np.allclose(parts.sum(axis=1), latency_s(requests, metric), rtol=1e-9, atol=1e-12)
+
+
+def test_a_phase_that_no_ledger_split_stays_whole() -> None:
+    """Its seconds are told as unsplit, not as zero, and not as someone's."""
+    requests = Requests(
+        np.zeros(1, dtype=np.int64),
+        {
+            "frontend_s": np.array([0.1]),
+            "queue_s": np.array([0.2]),
+            "prefill_s": np.array([0.3]),
+            "ttft_s": np.array([0.7]),
+        },
+    )
+    (parts,) = split_s(requests, Metric.TTFT)
+    assert parts[PART_INDEX["queue_unsplit"]] == pytest.approx(0.2)
+    assert parts[PART_INDEX["prefill_unsplit"]] == pytest.approx(0.3)
+    assert parts[PART_INDEX["delivery"]] == pytest.approx(0.1)
+
+
+def test_a_row_of_the_edge_alone_is_unsplit() -> None:
+    """Where the engine is unknown nothing is delivery's."""
+    requests = Requests(np.zeros(1, dtype=np.int64), {"e2e_s": np.array([2.0])})
+    (parts,) = split_s(requests, Metric.E2E)
+    assert parts[PART_INDEX["unsplit"]] == 2.0
+    assert parts.sum() == 2.0
+
+
+def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
+    """Aborts have no E2E and no TPOT; a TTFT they have, if a byte had come."""
+    requests = quiet(2)
+    cut = Requests(
+        requests.received_unix_ns,
+        requests.numbers,
+        {**requests.labels, "outcome": labels(["abort", "stop"])},
+    )
+    assert np.isnan(latency_s(cut, Metric.E2E)).tolist() == [True, False]
+    assert np.isnan(latency_s(cut, Metric.TPOT)).tolist() == [True, False]
+    assert np.isfinite(latency_s(cut, Metric.TTFT)).all()
+
+
+def test_one_token_has_no_time_per_token() -> None:
+    """TPOT is undefined for it, not zero."""
+    requests = quiet(1)
+    single = Requests(
+        requests.received_unix_ns, {**requests.numbers, "output_tokens": np.array([1.0])}
+    )
+    assert np.isnan(latency_s(single, Metric.TPOT)).all()
+
+
+def test_an_answer_sent_whole_has_no_ttft_to_explain() -> None:
+    """Its first byte is its last."""
+    requests = quiet(1)
+    whole = Requests(requests.received_unix_ns, {**requests.numbers, "streamed": np.zeros(1)})
+    assert np.isnan(latency_s(whole, Metric.TTFT)).all()

@@ -1,0 +1,77 @@
+"""One request's own account."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from diagnosis.inputs.requests import Labels, Requests
+from diagnosis.one_request.account import account
+
+UNKNOWN = float("nan")
+
+
+def requests(columns: Mapping[str, list[float]], outcome: str = "stop") -> Requests:
+    """Requests as columns, received half a second apart."""
+    number = len(next(iter(columns.values())))
+    return Requests(
+        np.arange(number, dtype=np.int64) * 500_000_000,
+        {name: np.array(values, dtype=np.float64) for name, values in columns.items()},
+        {
+            "outcome": Labels(np.zeros(number, dtype=np.int32), (outcome,)),
+            "replica": Labels(np.zeros(number, dtype=np.int32), ("r1",)),
+        },
+    )
+
+
+PARTS: Mapping[str, list[float]] = {
+    "frontend_s": [0.1],
+    "queue_s": [0.4],
+    "prefill_s": [1.0],
+    "prefill_own_s": [0.3],
+    "prefill_others_prefill_s": [0.7],
+    "prefill_others_decode_s": [0.0],
+    "prefill_preempted_s": [0.0],
+    "prefill_stall_s": [0.0],
+    "decode_s": [0.5],
+    "delivery_s": [0.01],
+    "e2e_s": [2.01],
+}
+
+
+@pytest.mark.parametrize("outcome", ["stop", "abort", "error"])
+def test_the_parts_sum_to_the_whole_however_it_ended(outcome: str) -> None:
+    """Those of no length are left out; what no ledger split is told as such."""
+    parts = account(requests(PARTS, outcome), 0).parts_s
+    assert sum(parts.values()) == pytest.approx(2.01)
+    assert parts == pytest.approx(
+        {
+            "frontend": 0.1,
+            "queue_unsplit": 0.4,
+            "prefill_own": 0.3,
+            "prefill_others_prefill": 0.7,
+            "decode_unsplit": 0.5,
+            "delivery": 0.01,
+        }
+    )
+
+
+def test_what_nobody_saw_delivered_is_not_called_delivery() -> None:
+    """The client left in the queue, or the rest is longer than its delivery was."""
+    left = {**PARTS, "prefill_s": [UNKNOWN], "decode_s": [UNKNOWN], "delivery_s": [UNKNOWN]}
+    left |= {name: [UNKNOWN] for name in PARTS if name.startswith("prefill_")}
+    parts = account(requests(left, "abort"), 0).parts_s
+    assert parts == pytest.approx({"frontend": 0.1, "queue_unsplit": 0.4, "unsplit": 1.51})
+    parts = account(requests({**PARTS, "e2e_s": [3.01]}), 0).parts_s
+    assert parts["delivery"] == pytest.approx(0.01)
+    assert parts["unsplit"] == pytest.approx(1.0)
+
+
+def test_delayers_are_places_among_the_requests_given() -> None:
+    """Who prefilled while it did, by the tokens that were computed meanwhile."""
+    two = {name: [values[0], values[0]] for name, values in PARTS.items()}
+    told = account(requests({**two, "prompt_tokens": [100.0, 9000.0]}), 0)
+    assert [each.row for each in told.delayed_by] == [1]
+    assert told.delayed_by[0].cost_s == pytest.approx(0.7)
+    alone = account(requests({**PARTS, "prompt_tokens": [100.0]}), 0)
+    assert alone.delayed_by == []

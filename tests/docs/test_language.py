@@ -1,0 +1,75 @@
+"""Docstrings, comments and texts of the product use the field's words.
+
+Data does not tell, hear, say or know, and there are no literary words. This is the only rule here.
+Add a folder to `CLEAN` once it keeps the rule; `python tests/docs/test_language.py` counts the
+words of every folder.
+"""
+
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+
+CLEAN: Final = ("instrumentation", "collector", "exporters")
+"""The folders that keep the rule."""
+
+VERBS: Final = (
+    *("tell", "tells", "told", "telling"),
+    *("hear", "hears", "heard", "hearing"),
+    *("say", "says", "said", "saying"),
+    *("speak", "speaks", "spoke", "spoken", "speaking"),
+    *("know", "knows", "knew", "knowing"),
+)
+"""What data does not do."""
+
+LITERARY: Final = (
+    *("whim", "nobody", "anybody", "sooner", "amid", "likewise", "hardly", "lest", "unheard"),
+    "make it so",
+)
+
+_WORDS: Final = re.compile(rf"\b({'|'.join((*VERBS, *LITERARY))})\b", re.IGNORECASE)
+
+
+def found(source: str) -> Iterator[str]:
+    """Yield the words in a module's docstrings, comments and other texts, with their lines."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        # From Python 3.12 on an f-string has tokens of its own.
+        if (
+            token.type in (tokenize.COMMENT, tokenize.STRING)
+            or "FSTRING" in tokenize.tok_name[token.type]
+        ):
+            for number, line in enumerate(token.string.splitlines(), token.start[0]):
+                for match in _WORDS.finditer(line):
+                    yield f"{number}: {match[0]}: {line.strip()}"
+
+
+@pytest.mark.parametrize("folder", CLEAN)
+def test_a_clean_folder_stays_clean(folder: str) -> None:
+    """Use the standard verbs: report, send, receive, return, store."""
+    words = [
+        f"{file.relative_to(ROOT)}:{word}"
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for word in found(file.read_text(encoding="utf-8"))
+    ]
+    assert not words, "\n".join(words)
+
+
+def test_words_are_found_in_every_kind_of_text() -> None:
+    """In docstrings, comments, messages and f-strings, and not in names."""
+    source = '"""Tells."""\n# nobody\ntold = f"{1} heard" + "said"\n'
+    assert [each.split(": ")[1] for each in found(source)] == ["Tells", "nobody", "heard", "said"]
+
+
+if __name__ == "__main__":
+    for path in sorted(each for each in ROOT.iterdir() if (each / "__init__.py").exists()):
+        number = sum(
+            1 for file in path.rglob("*.py") for _ in found(file.read_text(encoding="utf-8"))
+        )
+        sys.stdout.write(f"{number:5} {path.name}\n")

@@ -1,0 +1,51 @@
+"""The vocabulary of `/metrics` keeps Prometheus' customs."""
+
+from itertools import pairwise
+
+from alerts.expression import parse
+from alerts.fields import GOOD
+from alerts.objectives import Goodput
+from exporters.definitions.series import ALL, HISTOGRAMS, histograms
+from exporters.definitions.series_types import Histogram
+
+
+def test_names_are_prefixed_and_spelled_once() -> None:
+    """No two series share a name."""
+    names = [each.name for each in ALL]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("tailspan_") for name in names)
+
+
+def test_help_says_what_is_measured() -> None:
+    """Every series explains itself, in one line, as a sentence."""
+    for each in ALL:
+        assert each.help.endswith(".")
+        assert "\n" not in each.help
+
+
+def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
+    """Objectives are written in these; exact doubles, so that `le` reads as written."""
+    for histogram in HISTOGRAMS:
+        bounds = histogram.bounds_s
+        assert list(bounds) == sorted(set(bounds))
+        assert {0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0} <= set(bounds)
+        assert all(high / low < 1.67 for low, high in pairwise(bounds))
+
+
+def test_every_latency_has_a_histogram_of_seconds() -> None:
+    """Named in base units."""
+    assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, Histogram))
+    assert len(HISTOGRAMS) == 7
+
+
+def test_an_objectives_threshold_is_a_bound() -> None:
+    """Whatever was promised, its share can be read off the buckets; the others stay."""
+    promised = Goodput(
+        None, parse("ttft_s <= 0.42 and (tpot_s < 0.033 or outcome == 'stop')", GOOD)
+    )
+    before = {each.name: each.bounds_s for each in HISTOGRAMS}
+    after = {each.name: each.bounds_s for each in histograms([promised])}
+    assert set(after["tailspan_ttft_seconds"]) - set(before["tailspan_ttft_seconds"]) == {0.42}
+    assert set(after["tailspan_tpot_seconds"]) - set(before["tailspan_tpot_seconds"]) == {0.033}
+    assert list(after["tailspan_ttft_seconds"]) == sorted(after["tailspan_ttft_seconds"])
+    assert after["tailspan_e2e_seconds"] == before["tailspan_e2e_seconds"]

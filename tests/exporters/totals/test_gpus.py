@@ -1,0 +1,138 @@
+"""GPUs, as a scrape reads them: what one cannot tell has no series, and a silent one is gone."""
+
+from typing import Any
+
+import pytest
+from prometheus_client.registry import CollectorRegistry
+
+from exporters.definitions.gpu_series import GPU_GAUGES
+from exporters.definitions.series_types import OTHER
+from exporters.prometheus import PrometheusExporter
+from exporters.totals.gpus import MOVED_NS, STALE_NS
+from exporters.totals.label_limits import IDLE_NS, Labels
+from telemetry.gpus import METRICS, GpuSample, GpuSource
+
+ABOUT = {"replica": "chat-0", "gpu": "GPU-1", "model_name": "NVIDIA H100"}
+
+
+def sample(clock: Any, **about: Any) -> GpuSample:
+    """A GPU, as of the clock."""
+    plain: dict[str, Any] = {**ABOUT, "at_unix_ns": clock.unix_ns, "source": GpuSource.NVML}
+    return GpuSample(**{**plain, **about})
+
+
+def read(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
+    """One series."""
+    registry: CollectorRegistry = exporter.registry
+    return registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def exporter(clock: Any) -> PrometheusExporter:
+    """An exporter on the clock."""
+    return PrometheusExporter(clock_unix_ns=clock)
+
+
+def test_every_measurement_has_its_series() -> None:
+    """One that is added to the samples is met here."""
+    assert set(GPU_GAUGES) == set(METRICS) - {"energy_j_total"}
+
+
+def test_a_gpu_is_told_in_base_units(exporter: PrometheusExporter, clock: Any) -> None:
+    """Each under its own name."""
+    values: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 1) | {"power_w": 512.5}
+    exporter.on_gpus_stored([sample(clock, energy_j_total=7e6, **values)])
+    for name, of in GPU_GAUGES.items():
+        assert read(exporter, of.name, **ABOUT) == values[name]
+    assert read(exporter, "tailspan_gpu_energy_joules_total", **ABOUT) == 7e6
+    told_s = read(exporter, "tailspan_gpu_last_sample_timestamp_seconds", **ABOUT)
+    assert told_s == clock.unix_ns / 1e9
+
+
+def test_what_a_gpu_cannot_tell_has_no_series(exporter: PrometheusExporter, clock: Any) -> None:
+    """Zero would be a lie; of another that can the series is there."""
+    exporter.on_gpus_stored(
+        [sample(clock, dram_bandwidth_ratio=0.0), sample(clock, gpu="GPU-2", model_name=None)]
+    )
+    assert read(exporter, "tailspan_gpu_dram_bandwidth_ratio", **ABOUT) == 0
+    nameless = {"replica": "chat-0", "gpu": "GPU-2", "model_name": ""}
+    assert read(exporter, "tailspan_gpu_dram_bandwidth_ratio", **nameless) is None
+    assert read(exporter, "tailspan_gpu_energy_joules_total", **ABOUT) is None
+    assert read(exporter, "tailspan_gpu_throttle_reasons", **ABOUT) is None
+
+
+def test_what_holds_a_clock_back_is_counted_and_named(
+    exporter: PrometheusExporter, clock: Any
+) -> None:
+    """None says so; a reason that is not known is `other`, for labels are not for strangers."""
+    exporter.on_gpus_stored(
+        [
+            sample(clock, throttle_reasons="hw_slowdown,sw_power_cap,x,y"),
+            sample(clock, gpu="GPU-2", throttle_reasons=""),
+        ]
+    )
+    assert read(exporter, "tailspan_gpu_throttle_reasons", **ABOUT) == 4
+    assert read(exporter, "tailspan_gpu_throttle_reasons", **{**ABOUT, "gpu": "GPU-2"}) == 0
+    for reason in ("hw_slowdown", "sw_power_cap", OTHER):
+        assert read(exporter, "tailspan_gpu_throttle_reason", **ABOUT, reason=reason) == 1
+    assert read(exporter, "tailspan_gpu_throttle_reason", **ABOUT, reason="x") is None
+
+
+def test_the_latest_sample_is_told(exporter: PrometheusExporter, clock: Any) -> None:
+    """An older one that comes late, or one that is repeated, changes nothing."""
+    old = sample(clock, power_w=100.0)
+    clock.advance(5)
+    exporter.on_gpus_stored([sample(clock, power_w=200.0), old])
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 200
+
+
+def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
+    """All of its series."""
+    exporter.on_gpus_stored([sample(clock, power_w=100.0)])
+    clock.advance(STALE_NS / 1e9)
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
+    exporter.on_gpus_stored([sample(clock, gpu="GPU-2", power_w=300.0)])
+    clock.advance(1)
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) is None
+    assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) == 300
+
+
+def test_a_gpu_that_changes_hands_is_not_counted_twice_for_long(
+    exporter: PrometheusExporter, clock: Any
+) -> None:
+    """A server has just started on it; two that go on telling of one name are two."""
+    exporter.on_gpus_stored([sample(clock, power_w=100.0)])
+    moved = {**ABOUT, "replica": "chat-1"}
+    for _ in range(3):
+        clock.advance(MOVED_NS / 2e9)
+        exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) is None
+    assert read(exporter, "tailspan_gpu_power_watts", **moved) == 300
+    for _ in range(3):
+        exporter.on_gpus_stored([sample(clock, power_w=100.0)])
+        clock.advance(MOVED_NS / 2e9)
+        exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
+
+
+def test_gpus_are_bounded(clock: Any) -> None:
+    """One beyond the cap is left out and counted; one long silent makes way."""
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(combined_limit=2))
+    exporter.on_gpus_stored([sample(clock, gpu=f"GPU-{n}", power_w=1.0) for n in range(3)])
+    assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) is None
+    overflow = "tailspan_exporter_label_overflows_total"
+    assert read(exporter, overflow, label="gpu") == 1
+    clock.advance(IDLE_NS / 1e9)
+    exporter.on_gpus_stored([sample(clock, gpu="GPU-2", power_w=1.0)])
+    assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) == 1
+
+
+def test_simulated_gpus_say_so(exporter: PrometheusExporter, clock: Any) -> None:
+    """As everything simulated does."""
+    exporter.on_gpus_stored([sample(clock, simulated=True)])
+    assert read(exporter, "tailspan_simulated_data") == 1
+
+
+def test_without_gpus_there_is_no_series(exporter: PrometheusExporter) -> None:
+    """As on most machines."""
+    assert not [m for m in exporter.registry.collect() if m.name.startswith("tailspan_gpu_")]

@@ -1,0 +1,124 @@
+"""What a scrape reads of cost."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from exporters.definitions.cost_series import COST_SERIES, ENGINE_UP
+from exporters.definitions.series_types import OTHER
+from exporters.prometheus import PrometheusExporter
+from exporters.totals.label_limits import Labels
+from telemetry.engines import EngineSample
+from telemetry.requests import PricedBy, RequestTimeline
+
+Row = Callable[..., RequestTimeline]
+Sample = Callable[..., EngineSample]
+PAIR = {"model": "llama", "replica": "r1"}
+LEDGER = {**PAIR, "priced_by": "ledger"}
+TOKENS = {**PAIR, "priced_by": "tokens"}
+PRICE = 0.001
+
+
+@pytest.fixture
+def exporter(clock: Any) -> PrometheusExporter:
+    """An exporter that knows what engines cost."""
+    return PrometheusExporter(clock_unix_ns=clock, usd_per_s=lambda replica, engine: PRICE)
+
+
+def priced(row: Row, billed_s: float, **changes: Any) -> RequestTimeline:
+    """A request with its cost, by the ledger if not said otherwise."""
+    about: dict[str, Any] = {"engine": 0, "priced_by": PricedBy.LEDGER, "wasted_s": 0.0}
+    return row(billed_s=billed_s, cost_usd=billed_s * PRICE, **{**about, **changes})
+
+
+def value(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
+    """One series."""
+    return exporter.registry.get_sample_value(name, labels)
+
+
+def test_requests_are_told_apart_by_how_they_were_priced(
+    exporter: PrometheusExporter, request_row: Row
+) -> None:
+    """By the ledger or by tokens; and how many requests each is the cost of."""
+    exporter.on_stored(
+        [
+            priced(request_row, 2.0),
+            priced(request_row, 1.0),
+            priced(request_row, 4.0, priced_by=PricedBy.TOKENS),
+        ],
+        [],
+    )
+    assert value(exporter, "tailspan_cost_usd_total", **PAIR) == pytest.approx(0.007)
+    assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 2
+    assert value(exporter, "tailspan_priced_requests_total", **TOKENS) == 1
+
+
+def test_what_was_computed_again_is_apart(exporter: PrometheusExporter, request_row: Row) -> None:
+    """It is no part of what the request itself cost."""
+    exporter.on_stored([priced(request_row, 2.0, wasted_s=0.5)], [])
+    assert value(exporter, "tailspan_cost_usd_total", **PAIR) == pytest.approx(0.002)
+    assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == pytest.approx(0.0005)
+
+
+def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+    """Over all replicas."""
+    exporter.on_stored(
+        [priced(request_row, 1.0, tenant="acme", replica=each) for each in ("r1", "r2")], []
+    )
+    acme = {"model": "llama", "tenant": "acme"}
+    assert value(exporter, "tailspan_tenant_cost_usd_total", **acme) == pytest.approx(0.002)
+    assert value(exporter, "tailspan_tenant_priced_requests_total", **acme) == 2
+
+
+def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
+    """Absent, not 0; the engine's seconds are known all the same."""
+    exporter = PrometheusExporter(clock_unix_ns=clock)
+    exporter.on_stored([request_row(billed_s=2.0, wasted_s=1.0)], [sample_row()])
+    text = generate_latest(exporter.registry).decode()
+    for each in COST_SERIES:
+        seconds = each.name.endswith("_seconds_total")
+        assert (f"\n{each.name}{{" in text) == seconds, each.name
+    assert f"{ENGINE_UP.name}{{" in text
+
+
+def test_costs_stand_at_zero_once_an_engine_has_a_price(
+    exporter: PrometheusExporter, sample_row: Sample
+) -> None:
+    """Or the first request would be missed; and its price a second is told."""
+    exporter.on_stored([], [sample_row()])
+    assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
+    assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0
+    engine = {**PAIR, "engine": "0"}
+    assert value(exporter, "tailspan_engine_price_usd_per_second", **engine) == PRICE
+
+
+def test_bills_sum(
+    exporter: PrometheusExporter, request_row: Row, sample_row: Sample, clock: Any
+) -> None:
+    """Requests, what was wasted, idle: here the engine was busy for them alone."""
+    for at in range(11):
+        exporter.on_stored([], [sample_row(busy_s_total=at * 0.5)])
+        clock.advance(1)
+    exporter.on_stored([priced(request_row, 4.0, wasted_s=1.0)], [])
+    parts = [
+        value(exporter, "tailspan_cost_usd_total", **PAIR),
+        value(exporter, "tailspan_wasted_cost_usd_total", **PAIR),
+        value(exporter, "tailspan_engine_idle_cost_usd_total", **PAIR, engine="0"),
+    ]
+    bill = value(exporter, "tailspan_engine_cost_usd_total", **PAIR, engine="0")
+    assert bill == pytest.approx(0.01)
+    assert sum(each or 0.0 for each in parts) == pytest.approx(bill)
+
+
+def test_costs_are_capped_like_all_else(clock: Any, request_row: Row) -> None:
+    """Ten thousand tenants are two, and `other`."""
+    exporter = PrometheusExporter(
+        clock_unix_ns=clock, labels=Labels(limit=2), usd_per_s=lambda replica, engine: PRICE
+    )
+    exporter.on_stored([priced(request_row, 1.0, tenant=f"t{n}") for n in range(1_000)], [])
+    other = {"model": "llama", "tenant": OTHER}
+    assert value(exporter, "tailspan_tenant_cost_usd_total", **other) == pytest.approx(0.998)
+    text = generate_latest(exporter.registry).decode()
+    assert text.count("\ntailspan_tenant_cost_usd_total{") == 3

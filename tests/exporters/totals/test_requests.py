@@ -1,0 +1,155 @@
+"""Totals over requests: each counted once, under what is known of it."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporters.definitions.series import HISTOGRAMS
+from exporters.format.histogram_cells import matrix
+from exporters.totals.label_limits import Labels
+from exporters.totals.request_batch import RequestBatch
+from exporters.totals.requests import PairTotals, RequestTotals, TenantTotals
+from telemetry.request_rows import RequestRows
+from telemetry.requests import Outcome, RequestTimeline
+
+Factory = Callable[..., RequestTimeline]
+PAIR = ("llama", "r1")
+
+
+def _bulk(*requests: RequestTimeline) -> RequestBatch:
+    return RequestBatch.under(RequestRows.of(requests), Labels(), 0)
+
+
+def _totals(*requests: RequestTimeline) -> PairTotals:
+    """Of requests of one pair."""
+    totals = RequestTotals()
+    totals.add(_bulk(*requests))
+    return totals.copy()[PAIR]
+
+
+def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None:
+    """Seven latencies, three token counts, one outcome."""
+    totals = _totals(request_row())
+    assert set(totals.histograms) == {histogram.name for histogram in HISTOGRAMS}
+    assert totals.counts.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
+    assert totals.counts.outcomes[Outcome.STOP] == 1
+
+
+def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
+    """`le` means at most."""
+    totals = _totals(request_row(queue_s=0.3))
+    held = totals.histograms["tailspan_queue_seconds"]
+    bounds = next(each.bounds_s for each in HISTOGRAMS if each.field == "queue_s")
+    [cumulative] = held.cells.cumulative(matrix([held.counts])).tolist()
+    assert cumulative[bounds.index(0.3) - 1 : bounds.index(0.3) + 1] == [0, 1]
+
+
+def test_the_unknown_is_not_observed(request_row: Factory) -> None:
+    """None makes no observation and no token; a one-token answer has no TPOT."""
+    totals = _totals(request_row(output_tokens=1, itl_max_s=None, cached_tokens=None))
+    assert "tailspan_tpot_seconds" not in totals.histograms
+    assert "tailspan_itl_max_seconds" not in totals.histograms
+    assert "cached_tokens" not in totals.counts.tokens
+
+
+def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
+    """An abort's wait in the queue is a wait; its end-to-end time is not an answer's."""
+    totals = _totals(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
+    assert set(totals.histograms) == {"tailspan_queue_seconds"}
+    assert totals.counts.outcomes[Outcome.ABORT] == 1
+
+
+def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> None:
+    """It never reached the engine."""
+    totals = _totals(request_row(outcome=Outcome.REJECTED))
+    assert not totals.histograms
+    assert totals.counts.outcomes[Outcome.REJECTED] == 1
+
+
+def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
+    """A counter born at 1 loses its first event to every rate."""
+    totals = RequestTotals()
+    totals.expect(PAIR)
+    assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)
+    assert totals.copy()[PAIR].histograms == {}
+
+
+def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
+    """A scrape in progress does not see what is counted meanwhile."""
+    totals = RequestTotals()
+    totals.add(_bulk(request_row()))
+    copy = totals.copy()
+    totals.add(_bulk(request_row()))
+    assert copy[PAIR].counts.outcomes[Outcome.STOP] == 1
+    assert sum(copy[PAIR].histograms["tailspan_e2e_seconds"].counts) == 1
+
+
+def test_time_is_told_by_phase_and_part(request_row: Factory) -> None:
+    """Phases sum to the whole, parts to their phase; what lacks a phase has none counted."""
+    split = dict.fromkeys((f"queue_{part}_s" for part in ("seats", "kv", "budget", "held")), 0.01)
+    totals = _totals(request_row(**split, queue_step_s=0.16), request_row(frontend_s=None))
+    assert totals.phased == 1
+    assert sum(totals.phases_s.values()) == pytest.approx(1.5)
+    assert sum(s for (phase, _), s in totals.parts_s.items() if phase == "queue") == 0.2
+    assert not any(phase == "decode" for phase, _ in totals.parts_s)
+
+
+def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
+    """By its trace id, its own value, and when it ended."""
+    rows = [request_row(ttft_s=ttft_s) for ttft_s in (0.31, 0.45, 3.0)]
+    totals, last = _totals(*rows), rows[-1]
+    exemplars = totals.histograms["tailspan_ttft_seconds"].exemplars
+    assert [value_s for _, value_s, _ in exemplars.values()] == [0.45, 3.0]
+    assert list(exemplars.values())[1][0] == last.trace_id
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from(["r1", "r2"])), min_size=1))
+def test_every_observation_is_in_one_bucket(
+    request_row: Factory, told: list[tuple[float, str]]
+) -> None:
+    """Buckets sum to the count, values to the sum, whoever else is counted with them."""
+    totals = RequestTotals()
+    totals.add(_bulk(*(request_row(ttft_s=value, replica=replica) for value, replica in told)))
+    for (_, replica), each in totals.copy().items():
+        values = [value for value, of in told if of == replica]
+        ttft = each.histograms["tailspan_ttft_seconds"]
+        assert sum(ttft.counts) == len(values)
+        assert abs(ttft.sum_s - sum(values)) <= 1e-9 * sum(values)
+
+
+def test_requests_of_several_labels_are_counted_apart(request_row: Factory) -> None:
+    """In one go, and each as if it were alone."""
+    rows = [
+        request_row(replica=f"r{n % 3}", tenant=f"t{n % 2}", ttft_s=0.1 * n, cached_tokens=n)
+        for n in range(12)
+    ]
+    totals, tenants = RequestTotals(), TenantTotals()
+    totals.add(_bulk(*rows))
+    tenants.add(_bulk(*rows))
+    for n in range(3):
+        assert totals.copy()["llama", f"r{n}"] == _alone(rows[n::3], n)
+    assert {pair: each.tokens["cached_tokens"] for pair, each in tenants.copy().items()} == {
+        ("llama", "t0"): 30,
+        ("llama", "t1"): 36,
+    }
+
+
+def _alone(rows: list[RequestTimeline], replica: int) -> PairTotals:
+    alone = RequestTotals()
+    for row in rows:
+        alone.add(_bulk(row))
+    return alone.copy()["llama", f"r{replica}"]
+
+
+def test_costs_are_summed_where_they_are_known(request_row: Factory) -> None:
+    """A request without a price adds nothing, and makes no cost 0."""
+    tenants = TenantTotals()
+    tenants.add(_bulk(request_row()))
+    assert tenants.copy()["llama", ""].costs == {}
+    costly = request_row(cost_usd=0.25, billed_s=2.0, wasted_s=0.5)
+    tenants.add(_bulk(costly, request_row(cost_usd=0.5, billed_s=1.0)))
+    told = {"cost_usd": 0.75, "billed_s": 3.0, "wasted_s": 0.5}
+    assert tenants.copy()["llama", ""].costs == told

@@ -1,0 +1,222 @@
+"""How near engines come to their GPUs' peaks, as a scrape reads it."""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pytest
+from prometheus_client.registry import CollectorRegistry
+
+from exporters.definitions.engine_series import ROOFLINES
+from exporters.totals import rooflines
+from exporters.totals.rooflines import RooflineMetrics
+from telemetry.engines import EngineSample
+from telemetry.starts import EngineStart
+from tests.roofline.configs import llama_3_8b
+
+S = 10**9
+LABELS = {"model": "llama", "replica": "r1", "engine": "0"}
+Factory = Callable[..., EngineSample]
+
+
+def a_start(**changes: Any) -> EngineStart:
+    """A Llama-3-8B on an H100."""
+    shape = {key: value for key, value in llama_3_8b().items() if key != "architectures"}
+    return EngineStart(
+        **{
+            "replica": "r1",
+            "engine": 0,
+            "process": 1,
+            "at_unix_ns": 1,
+            "config": "c",
+            "arguments": "{}",
+            "device": "NVIDIA H100 80GB HBM3",
+            "shape": json.dumps(shape),
+            **changes,
+        }
+    )
+
+
+def steps_of(second: int) -> dict[str, Any]:
+    """Totals of 32 sequences of 8,192 at 16 ms a step."""
+    steps = second / 0.016
+    return {
+        "steps_total": steps,
+        "busy_s_total": float(second),
+        "scheduled_prefill_tokens_total": 0,
+        "prefill_attention_total": 0.0,
+        "context_tokens_total": steps * 32 * 8192,
+        "decodes_total": steps * 32,
+    }
+
+
+def metrics(clock: Any, *starts: EngineStart) -> RooflineMetrics:
+    """Tells of engines that were started so."""
+    return RooflineMetrics(lambda _: starts, clock)
+
+
+def work(told: RooflineMetrics, clock: Any, sample_row: Factory, seconds: int = 10) -> None:
+    """The engine of the conftest serves for a while."""
+    for second in range(seconds + 1):
+        told.on_stored([], [sample_row(**steps_of(second))])
+        clock.advance(1)
+
+
+def read(told: RooflineMetrics, name: str, **labels: str) -> float | None:
+    """One series' value; None where it is absent."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(told)
+    return registry.get_sample_value(ROOFLINES[name].name, {**LABELS, **labels})
+
+
+def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None:
+    """49.4 GB in 16 ms, of 3.35 TB/s."""
+    told = metrics(clock, a_start())
+    work(told, clock, sample_row, seconds=90)
+    assert read(told, "mbu") == pytest.approx(0.921, abs=2e-3)
+    assert read(told, "mfu") == pytest.approx(0.039, abs=2e-3)
+    assert read(told, "modelled_bytes_per_s") == pytest.approx(3.1e12, rel=0.02)
+    assert len(told._engines["r1", 0].rows) <= 61
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replica": "another"},
+        {"engine": 1},
+        {"shape": None, "device": None},
+        {"shape": "{}", "device": None},
+    ],
+)
+def test_an_engine_of_which_too_little_is_known_is_absent(
+    changes: dict[str, Any], clock: Any, sample_row: Factory
+) -> None:
+    """No series, rather than a zero."""
+    told = metrics(clock, a_start(**changes))
+    work(told, clock, sample_row)
+    assert list(told.families()) == []
+
+
+def test_an_unknown_device_has_bytes_and_no_utilisation(clock: Any, sample_row: Factory) -> None:
+    """What is modelled needs no peak."""
+    told = metrics(clock, a_start(device="cpu"))
+    work(told, clock, sample_row)
+    assert read(told, "modelled_bytes_per_s") is not None
+    assert read(told, "mbu") is None
+
+
+def test_a_silent_engine_goes(clock: Any, sample_row: Factory) -> None:
+    """After a minute its last minute is history, and nothing of it is kept."""
+    told = metrics(clock, a_start())
+    work(told, clock, sample_row)
+    clock.advance(61)
+    assert list(told.families()) == []
+    assert told._engines == {}
+
+
+def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
+    """It has no steps to have a share of anything."""
+    told = metrics(clock, a_start())
+    for _ in range(5):
+        told.on_stored([], [sample_row(**steps_of(7))])
+        clock.advance(1)
+    assert list(told.families()) == []
+
+
+def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
+    """A scrape asks a store; not each one. And a store that fails costs no scrape."""
+    asked: list[int] = []
+
+    def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
+        assert replicas == {a_start().replica}
+        asked.append(clock())
+        if len(asked) > 1:
+            raise OSError("away")
+        return [a_start()]
+
+    told = RooflineMetrics(starts, clock)
+    work(told, clock, sample_row)
+    assert read(told, "mbu") is not None
+    list(told.families())
+    assert len(asked) == 1
+    clock.advance(31)
+    assert read(told, "mbu") is not None
+    assert len(asked) == 2
+
+
+def test_engines_are_bounded(
+    clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender may make names up without end."""
+    monkeypatch.setattr(rooflines, "MOST_ENGINES", 3)
+    told = metrics(clock)
+    told.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
+    assert len(told._engines) == 3
+
+
+def test_one_engines_samples_are_bounded(
+    clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever instants they have: a sender may repeat one for ever, or go back in time."""
+    monkeypatch.setattr("exporters.totals.rooflines.MOST_ROWS", 10)
+    told = metrics(clock, a_start())
+    for number in range(50):
+        told.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])
+    (engine,) = told._engines.values()
+    assert len(engine.rows) == 10
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(told)
+    left_out = "tailspan_roofline_left_out_samples_total"
+    assert registry.get_sample_value(left_out, {"of": "sample"}) == 40
+
+
+def test_many_engines_are_told_as_each_alone_would_be(clock: Any, sample_row: Factory) -> None:
+    """They are worked out together: with others beside it, one comes to the same."""
+    begun_unix_ns = clock.unix_ns
+    starts = [a_start(replica=f"r{number}") for number in range(1, 5)]
+    starts[2] = a_start(replica="r3", device="NVIDIA A100-SXM4-80GB")
+    alone = {}
+    for start in starts:
+        clock.unix_ns = begun_unix_ns
+        told = metrics(clock, start)
+        _work_of(told, clock, sample_row, [start.replica])
+        alone[start.replica] = _read_all(told, start.replica)
+    clock.unix_ns = begun_unix_ns
+    together = metrics(clock, *starts)
+    _work_of(together, clock, sample_row, list(alone))
+    assert {replica: _read_all(together, replica) for replica in alone} == alone
+    assert len({values[1] for values in alone.values()}) == len(alone)
+
+
+@pytest.mark.parametrize("astray_s", [-(10**9), 10**9])
+def test_a_sample_of_another_century_is_nobody_elses(
+    astray_s: int, clock: Any, sample_row: Factory
+) -> None:
+    """An engine whose clock went wrong leaves the others as they are, and comes back itself."""
+    starts = [a_start(replica=replica) for replica in ("r1", "r2")]
+    told = metrics(clock, *starts)
+    _work_of(told, clock, sample_row, ["r1", "r2"])
+    before = _read_all(told, "r1")
+    lost = sample_row(replica="r2", at_unix_ns=clock() + astray_s * S, **steps_of(11))
+    told.on_stored([], [lost])
+    assert _read_all(told, "r1") == before
+    for second in range(12, 15):
+        told.on_stored([], [sample_row(replica="r2", **steps_of(second))])
+        clock.advance(1)
+    assert _read_all(told, "r2")[1] is not None
+
+
+def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
+    """Each has more to do than the one before, from a second later on."""
+    for second in range(12):
+        for replica in replicas:
+            number = int(replica[1:])
+            work = steps_of(second)
+            work["context_tokens_total"] *= 1 - number / 10
+            if second >= number:
+                told.on_stored([], [sample_row(replica=replica, **work)])
+        clock.advance(1)
+
+
+def _read_all(told: RooflineMetrics, replica: str) -> list[float | None]:
+    return [read(told, name, replica=replica) for name in ROOFLINES]

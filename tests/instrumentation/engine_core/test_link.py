@@ -1,0 +1,544 @@
+"""The link between an engine core and its front ends, over real sockets."""
+
+import os
+import secrets
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core.link import (
+    FRONT_ENDS_LIMIT,
+    LOG_BYTES,
+    MESSAGE_BYTES,
+    RECENT,
+    EngineEnd,
+    FrontEnd,
+    _unframed,
+)
+from tailspan_vllm.engine_core.link_messages import (
+    Identity,
+    RequestAccount,
+    decode,
+    encode_account,
+    encode_identity,
+    encode_sample,
+)
+from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.step_billing import Bill
+from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_state.hardware import Machine
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.export.account_join import AccountJoin
+from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
+from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.request.text_limits import bounded_id
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
+
+ACCOUNT = Account(
+    scheduled=100.0,
+    first_token=115.0,
+    last_token=130.0,
+    prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
+    decode=Parts(6.0, 7.0, 8.0, 9.0, 10.0),
+    itl_max_s=1.5,
+    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 0.0, 0.125)),
+    others_prefill_tokens_max=512,
+    external_cached_tokens=64,
+    bill=Bill(2.5, 0.125),
+)
+"""All of it is known, so that a field that gets lost on the way is missed."""
+
+
+@pytest.fixture
+def token() -> str:
+    """A server's token, of its own for each test."""
+    return secrets.token_hex(8)
+
+
+@pytest.fixture
+def engine(token: str) -> Iterator[EngineEnd]:
+    """An engine's end that listens."""
+    with closing(EngineEnd(token, "engine-0")) as end:
+        yield end
+
+
+@pytest.fixture
+def join(token: str, engine: EngineEnd) -> Iterator[AccountJoin]:
+    """A front end that has found the engine."""
+    with closing(AccountJoin(token)) as front:
+        front.read()
+        yield front
+
+
+def a_record(request_id: str) -> RequestRecord:
+    """A request that the engine ran."""
+    return RequestRecord(
+        received=0.0,
+        delivered=1.0,
+        wall_offset_ns=0,
+        outcome="stop",
+        basis="http",
+        scheduled=0.1,
+        engine_request_id=request_id,
+        awaits_account=True,
+    )
+
+
+def test_an_account_arrives_as_it_was_sent() -> None:
+    """Unknown parts stay unknown on the way."""
+    assert None not in ACCOUNT
+    gave_up = Account(waited=ACCOUNT.waited)
+    for account in (ACCOUNT, gave_up, Account(scheduled=1.0, bill=Bill(0.0, 0.0)), Account()):
+        assert decode(encode_account(3, "chatcmpl-é-1", account)) == ("chatcmpl-é-1", 3, account)
+    sample = {"engine": 1, "totals": {STEPS: 3}, "gauges": {}}
+    assert decode(encode_sample(sample)) == sample
+    with pytest.raises(ValueError, match="unknown message"):
+        decode(b"?")
+
+
+def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine: EngineEnd) -> None:
+    """What is counted must not be counted by each API server anew."""
+    with closing(FrontEnd(token)) as one, closing(FrontEnd(token)) as other:
+        for front in (one, other):
+            front.discover()
+            assert front.connected
+        engine.put(encode_account(3, "a", ACCOUNT))
+        engine.put(encode_account(3, "b", ACCOUNT))
+        engine.flush()
+        engine.send_to_one(encode_sample({"engine": 0}))
+        assert sorted(len(front.read()) for front in (one, other)) == [2, 3]
+
+
+def ids_read(front: FrontEnd) -> list[str]:
+    """The ids of the accounts that have come."""
+    return [
+        told.request_id for told in map(decode, front.read()) if isinstance(told, RequestAccount)
+    ]
+
+
+def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
+    """Flush until there is nothing more, and read what comes."""
+    ids: list[str] = []
+    while True:
+        engine.flush()
+        came = ids_read(front)
+        if not came:
+            return ids
+        ids += came
+
+
+def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: EngineEnd) -> None:
+    """Without a front end only the latest messages are kept, and none counts as dropped."""
+    for number in range(20_000):
+        engine.put(encode_account(3, f"{number}", ACCOUNT))
+    assert engine._log_bytes <= LOG_BYTES
+    engine.flush()
+    assert engine.dropped == 0
+    assert len(engine._log) == RECENT
+
+
+def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
+    """Fourteen seconds at 200 requests a second, of which the kernel takes ten packets."""
+    with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
+        for front in (slow, quick):
+            front.discover()
+        taken: list[str] = []
+        for flush in range(140):
+            for number in range(20):
+                engine.put(encode_account(3, f"chatcmpl-{flush}-{number}", ACCOUNT))
+            engine.flush()
+            taken += ids_read(quick)
+        assert len(taken) == 2800  # the slow one does not hold up the quick one
+        assert flush_and_read(engine, slow) == taken
+        assert engine.dropped == 0
+        assert len(engine._log) <= 2 * RECENT
+
+
+def test_what_a_front_end_loses_is_counted_message_by_message(
+    token: str, engine: EngineEnd
+) -> None:
+    """The oldest that it has not taken, for each front end; the memory stays within its limit."""
+    with closing(FrontEnd(token)) as stopped, closing(FrontEnd(token)) as reading:
+        for front in (stopped, reading):
+            front.discover()
+        total = 0
+        for _ in range(400):
+            for _ in range(100):
+                engine.put(encode_account(3, f"{total}-{'x' * 40}", ACCOUNT))
+                total += 1
+            engine.flush()
+            assert len(ids_read(reading)) == 100
+            assert engine._log_bytes <= LOG_BYTES
+        got = flush_and_read(engine, stopped)
+        assert engine.dropped == total - len(got) > 20_000
+        assert got[-1].startswith(f"{total - 1}-")  # the newest are those that are kept
+
+
+@pytest.mark.parametrize("length", [300_000, 40_000, 257])
+def test_a_long_id_is_shortened_and_joins(
+    engine: EngineEnd, join: AccountJoin, length: int
+) -> None:
+    """The front end shortens it in the same way; everybody else's accounts arrive, too."""
+    long = "\udcff" + "x" * length
+    for request_id in ("before", long, "after"):
+        engine.put(encode_account(3, request_id, ACCOUNT))
+    engine.flush()
+    join.read()
+    for request_id in ("before", bounded_id(long), "after"):
+        assert join.apply(a_record(request_id))
+    assert engine.dropped == 0
+
+
+def test_a_message_that_cannot_be_sent_is_dropped_and_counted(
+    token: str, engine: EngineEnd
+) -> None:
+    """It is not kept for those who connect later, either."""
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.put(b"A" + b"x" * MESSAGE_BYTES)
+        engine.put(encode_account(3, "a", ACCOUNT))
+        engine.send_to_one(b"S" + b"x" * MESSAGE_BYTES)
+        engine.flush()
+        assert ids_read(front) == ["a"]
+        assert engine.dropped == 2
+    with closing(FrontEnd(token)) as later:
+        later.discover()
+        engine.flush()
+        assert ids_read(later) == ["a"]
+
+
+def test_a_packet_over_the_kernels_limit_costs_no_connection(token: str, engine: EngineEnd) -> None:
+    """Where a machine's limit is lower than ours the packet is dropped, counted by message."""
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.flush()
+        connection = engine._fronts[0].connection
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for number in range(100):
+            engine.put(encode_account(3, f"{number}", ACCOUNT))
+        engine.flush()
+        engine.put(encode_account(3, "after", ACCOUNT))
+        engine.flush()
+        assert ids_read(front) == ["after"]
+        assert engine.dropped == 100
+
+
+def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd) -> None:
+    """Whatever is sent next; the others go on."""
+    with closing(FrontEnd(token)) as stays:
+        for _ in range(3):
+            leaves = FrontEnd(token)
+            leaves.discover()
+            stays.discover()
+            engine.flush()
+            leaves.close()
+            for number in range(2000):
+                engine.put(encode_account(3, f"{number}", ACCOUNT))
+            engine.send_to_one(encode_sample({"engine": 0}))
+            engine.flush()
+            assert len(engine._fronts) == 1
+            flush_and_read(engine, stays)
+    engine.put(encode_account(3, "x", ACCOUNT))
+    engine.flush()
+    engine.flush()
+    assert not engine._fronts
+
+
+def test_connections_are_bounded_and_those_beyond_are_counted(
+    token: str, engine: EngineEnd
+) -> None:
+    """A program that connects on and on uses up no more of the engine's file descriptors."""
+    before = guard.failures["link.refused"]
+    fronts: list[FrontEnd] = []
+    try:
+        while len(fronts) < FRONT_ENDS_LIMIT + 5:
+            fronts.append(FrontEnd(token))
+            fronts[-1].discover()
+            engine.flush()
+        assert len(engine._fronts) == FRONT_ENDS_LIMIT
+        assert guard.failures["link.refused"] == before + 5
+    finally:
+        for front in fronts:
+            front.close()
+
+
+def test_another_users_process_is_refused_at_either_end(
+    token: str, engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets nothing, and nothing is taken from it; it is counted, and tried once."""
+    with closing(FrontEnd(token)) as mine, closing(FrontEnd(token)) as other:
+        engine.put(encode_account(3, "a", ACCOUNT))
+        mine.discover()
+        engine.flush()
+        before = guard.failures["link.refused"]
+        other.discover()
+        me = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+        engine.flush()
+        engine.send_to_one(encode_sample({"engine": 0}))
+        assert (other.read(), len(engine._fronts)) == ([], 1)
+        assert not other.connected
+        assert guard.failures["link.refused"] == before + 1
+        for _ in range(3):
+            other.discover()
+        assert not other.connected
+        assert guard.failures["link.refused"] == before + 2
+        assert ids_read(mine) == ["a"]
+
+
+def test_a_search_for_engines_never_waits_and_reads_any_name(token: str, engine: EngineEnd) -> None:
+    """The table of sockets is everybody's: names that are no text, and doors that are full."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as odd:
+        odd.bind(b"\0\xff\xfe\n" + token.encode())
+        waiting = []
+        for _ in range(50):
+            waiting.append(FrontEnd(token))
+            waiting[-1].discover()
+        assert not waiting[-1].connected
+        for front in waiting:
+            front.close()
+    for _ in range(5):
+        engine.flush()
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        assert front.connected
+
+
+MALFORMED = [
+    b"",
+    b"?",
+    b"A",
+    b"A" + bytes(196) + b"\xff",
+    b"A" + bytes(196) + b"x" * 5000,
+    b"A" + bytes(4) + struct.pack("<24d", *[float("inf")] * 24),
+    b"S",
+    b"S[]",
+    b"S{}",
+    b'S{"engine": []}',
+    b'S{"engine": NaN}',
+    b'S{"engine": 0, "totals": {"unheard.of": 1}}',
+    b'S{"engine": 0, "totals": 3}',
+    b'S{"engine": 0, "gauges": {"%s": "x"}}' % STEPS.encode(),
+    b'S{"engine": 0, "failures": {"x": null}}',
+    b"S" + b"[" * 20_000,
+    b"I{}",
+    b"I[1, 2]",
+    b'I[0, 0, "m", "c", "v", {"a": []}, 1, [null, 1, {}]]',
+    b'I[0, 0, "m", "c", 7, {}, 1, [null, 1, {}]]',
+]
+
+
+@pytest.mark.parametrize("message", MALFORMED, ids=lambda each: repr(each[:40]))
+def test_a_malformed_message_is_counted_and_those_beside_it_are_read(
+    engine: EngineEnd, join: AccountJoin, message: bytes
+) -> None:
+    """Whatever its bytes are, decoding raises ValueError and nothing else."""
+    with pytest.raises(ValueError, match=r"malformed|unknown|codec|Expecting"):
+        decode(message)
+    before = guard.failures["link.malformed"]
+    for each in (encode_account(3, "a", ACCOUNT), message, encode_account(3, "b", ACCOUNT)):
+        engine.put(each)
+    engine.flush()
+    join.read()
+    assert join.apply(a_record("a"))
+    assert join.apply(a_record("b"))
+    assert guard.failures["link.malformed"] == before + 1
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", b"A", b"S", b"I"]))
+def test_no_bytes_at_all_break_the_reader(noise: bytes, kind: bytes) -> None:
+    """As a message, and as a packet of messages."""
+    with suppress(ValueError):
+        decode(kind + noise)
+    packet = bytearray(noise)
+    assert sum(4 + len(each) for each in _unframed(packet, len(packet))) <= len(packet)
+
+
+def test_who_connects_late_hears_of_what_was_just_said(token: str, engine: EngineEnd) -> None:
+    """The engine's first requests are over before the two have found each other."""
+    engine.put(encode_account(3, "a", ACCOUNT))
+    engine.flush()
+    with closing(FrontEnd(token)) as late:
+        late.discover()
+        engine.flush()
+        assert [decode(message) for message in late.read()] == [("a", 3, ACCOUNT)]
+
+
+def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
+    """An engine core that died is forgotten."""
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.flush()
+        engine.close()
+        front.read()
+        assert not front.connected
+
+
+def test_a_record_waits_for_its_account_and_takes_it_once(
+    engine: EngineEnd, join: AccountJoin
+) -> None:
+    """The two halves meet by the engine's request id."""
+    record = a_record("a")
+    assert not join.apply(record)
+    engine.put(encode_account(3, "a", ACCOUNT))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
+    assert ACCOUNT.waited is not None
+    assert record.queue_parts == ACCOUNT.waited.parts
+    instants = {"scheduled", "first_token", "last_token"}  # the front end has its own
+    for name in {*Account._fields} & {each.name for each in fields(RequestRecord)} - instants:
+        assert getattr(record, name) == getattr(ACCOUNT, name), name
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (98.0, (None, None, None)),
+        (99.5, (99.125, None, None)),
+        (110.0, (99.125, 100.0, None)),
+        (120.0, (99.125, 100.0, 115.0)),
+    ],
+)
+def test_who_left_unseen_had_come_as_far_as_its_engine_says(
+    engine: EngineEnd,
+    join: AccountJoin,
+    left: float,
+    told: tuple[float | None, float | None, float | None],
+) -> None:
+    """Until its client left, though the engine heard of that later, and went on with it."""
+    record = a_record("a")
+    record.received, record.handed, record.delivered = 97.0, 97.5, left
+    record.outcome, record.scheduled, record.left_early = "abort", None, True
+    assert not join.apply(record)
+    engine.put(encode_account(3, "a", ACCOUNT))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert ACCOUNT.bill is not None
+    assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
+    assert (record.queued, record.scheduled, record.first_token) == told
+    assert record.delivered == left
+
+
+def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
+    engine: EngineEnd, join: AccountJoin
+) -> None:
+    """Its life is not the front end's: most of it was the queue."""
+    record = a_record("a")
+    record.received, record.handed, record.delivered = 97.0, 97.5, 99.75
+    record.outcome, record.scheduled, record.left_early = "abort", None, True
+    engine.put(encode_account(3, "a", Account(waited=ACCOUNT.waited)))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert ACCOUNT.waited is not None
+    assert (record.queued, record.scheduled, record.billed_s) == (99.125, None, None)
+    assert record.queue_parts == ACCOUNT.waited.parts
+
+
+def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
+    """Engines on another machine have no link; their requests are told at once."""
+    assert AccountJoin(token).apply(a_record("a"))
+    assert AccountJoin(None).apply(a_record("a"))
+
+
+def test_the_longest_step_is_told_for_its_own_interval_only(
+    engine: EngineEnd, join: AccountJoin
+) -> None:
+    """A gauge of an interval must not linger."""
+    state = EngineState(0, 0)
+    sample = {"engine": 0, "totals": {STEPS: 3}, "gauges": {LONGEST_STEP: 0.5}}
+    engine.send_to_one(encode_sample(sample))
+    join.read()
+    join.add_sample(state)
+    assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (3, 0.5)
+    join.add_sample(state)
+    assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
+
+
+def test_the_longest_step_of_several_samples_is_kept(engine: EngineEnd, join: AccountJoin) -> None:
+    """An engine that becomes idle sends more samples than are reported."""
+    for steps, gauges in enumerate(({LONGEST_STEP: 0.5}, {LONGEST_STEP: 0.1}, {})):
+        engine.send_to_one(encode_sample({"engine": 0, "totals": {STEPS: steps}, "gauges": gauges}))
+    join.read()
+    state = EngineState(0, 0)
+    join.add_sample(state)
+    assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (2, 0.5)
+
+
+IDENTITY = Identity(
+    0,
+    10**18,
+    "m",
+    "c0ffee00",
+    "0.32.0",
+    {"scheduler.max_num_seqs": 16},
+    4242,
+    Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}),
+)
+
+
+def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd) -> None:
+    """Whenever it comes; the accounts of the requests before follow."""
+    engine.greeting = encode_identity(IDENTITY)
+    engine.put(encode_account(0, "a", ACCOUNT))
+    engine.flush()
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.flush()
+        told = [decode(message) for message in front.read()]
+    assert told[0] == IDENTITY
+    assert len(told) == 2
+
+
+def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
+    token: str, engine: EngineEnd
+) -> None:
+    """An offline `LLM` has no stat logger: even its first row is told whole."""
+    engine.greeting = encode_identity(IDENTITY)
+    engine.put(encode_account(0, "a", ACCOUNT))
+    first, unscheduled = a_record("a"), a_record("b")
+    unscheduled.awaits_account = False
+    with closing(AccountJoin(token)) as front:
+        front.read()
+        engine.flush()
+        front.read()
+        assert front.apply(first)
+        assert front.apply(unscheduled)
+        assert (front.process_of(0), front.process_of(1)) == (4242, None)
+        (state,) = front.unclaimed({})
+        refused = a_record("c")
+        refused.engine_request_id = None
+        assert front.apply(refused)
+    assert refused.model is None  # it asked for a model that is not there
+    for record in (first, unscheduled):
+        assert (record.model, record.config) == ("m", "c0ffee00")
+    assert (state.model, state.config, state.version) == ("m", "c0ffee00", "0.32.0")
+    assert state.arguments == {"scheduler.max_num_seqs": 16}
+
+
+def test_an_engine_without_a_stat_logger_tells_how_it_stands(token: str, engine: EngineEnd) -> None:
+    """With every sample anew; one that has a stat logger is not told twice."""
+    engine.greeting = encode_identity(IDENTITY)
+    with closing(AccountJoin(token)) as front:
+        front.read()
+        engine.flush()
+        front.read()
+        (state,) = front.unclaimed({})
+        for running in (3, 5):
+            sample = {"engine": 0, "state": {RUNNING: running}, "totals": {}, "gauges": {}}
+            engine.send_to_one(encode_sample(sample))
+            front.read()
+            front.add_sample(state)
+            assert state.gauges[RUNNING] == running

@@ -1,0 +1,521 @@
+"""What the observer notes of a scheduler's steps becomes accounts of its requests."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.link import EngineEnd
+from tailspan_vllm.engine_core.link_messages import RequestAccount, decode
+from tailspan_vllm.engine_core.observer import (
+    CATCH_UP_S,
+    STEPS_UNDER_WAY,
+    UNSEEN_ENDS,
+    EngineObserver,
+)
+from tailspan_vllm.engine_core.step_ledger import Account, Track
+from tailspan_vllm.request.parts import QueueParts
+
+
+class Front(EngineEnd):
+    """The link's end, with what was put on it kept at hand."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.told: list[Any] = []
+        self.flushes = 0
+
+    def put(self, message: bytes) -> None:
+        """Keep it."""
+        self.told.append(decode(message))
+
+    def send_to_one(self, message: bytes) -> None:
+        """Keep it, too."""
+        self.told.append(decode(message))
+
+    def flush(self) -> None:
+        """Count it."""
+        self.flushes += 1
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """What was settled, by request."""
+        return {
+            told.request_id: told.account for told in self.told if isinstance(told, RequestAccount)
+        }
+
+
+class Waiting(list[Any]):
+    """A queue as the scheduler's."""
+
+    def peek_request(self) -> Any:
+        """The next to be let in."""
+        return self[0]
+
+
+class Server:
+    """A scheduler whose steps take 10 ms each, and its observer."""
+
+    def __init__(self) -> None:
+        self.front = Front()
+        self.observer = EngineObserver(self.front, 0)
+        self.now = 100.0
+        self.requests: dict[str, Any] = {}
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(served_model_name="m"),
+            cache_config=SimpleNamespace(block_size=16),
+        )
+        self.scheduler = SimpleNamespace(
+            requests=self.requests,
+            running=[],
+            waiting=[],
+            max_num_running_reqs=2,
+            max_num_scheduled_tokens=512,
+            scheduler_config=SimpleNamespace(enable_chunked_prefill=True),
+            kv_cache_manager=None,
+            has_unfinished_requests=lambda: bool(self.requests),
+            vllm_config=config,
+        )
+        self.new: list[str] = []
+
+    def add(self, request_id: str, prompt: int) -> None:
+        """A request that is prefilled whole in the next step."""
+        self.requests[request_id] = SimpleNamespace(num_computed_tokens=0, num_tokens=prompt)
+        self.new.append(request_id)
+
+    def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
+        """Schedule everything, compute, and let these requests end, and those leave meanwhile."""
+        counts = {
+            name: request.num_tokens if name in self.new else 1
+            for name, request in self.requests.items()
+        }
+        old = [name for name in counts if name not in self.new]
+        output = SimpleNamespace(
+            num_scheduled_tokens=counts,
+            total_num_scheduled_tokens=sum(counts.values()),
+            scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in self.new],
+            scheduled_cached_reqs=SimpleNamespace(
+                num_computed_tokens=[self.requests[name].num_computed_tokens for name in old],
+                resumed_req_ids=set(),
+            ),
+        )
+        self.new = []
+        for name, count in counts.items():
+            self.requests[name].num_computed_tokens += count
+        self.observer.scheduled(self.scheduler, output, self.now)
+        for name in leaving:
+            self.free(name)
+        self.now += 0.01
+        self.observer.in_update = True
+        for name in ending:
+            self.free(name)
+        results = {0: SimpleNamespace(timestamp=self.now)}
+        self.observer.ended(self.scheduler, output, results)
+
+    def free(self, request_id: str) -> None:
+        """The request leaves the scheduler."""
+        self.observer.freed(request_id)
+        del self.requests[request_id]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """One with its step model learnt."""
+    monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
+    made = Server()
+    made.add("teacher", 50)
+    for _ in range(99):
+        made.step()
+    made.step(ending=["teacher"])
+    made.front.told.clear()
+    return made
+
+
+def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
+    """Its account comes with the others of its tenth of a second, and ends where it ended."""
+    server.add("long", 100)
+    server.add("short", 100)
+    began = server.now
+    server.step()
+    server.step(ending=["short"])
+    assert not server.front.accounts
+    for _ in range(round(CATCH_UP_S / 0.01) + 1):
+        server.step()
+    (account,) = server.front.accounts.values()
+    assert account.last_token == pytest.approx(began + 0.02)
+    assert account.prefill is not None
+    assert account.decode is not None
+    assert sum(account.prefill) == pytest.approx(0.01)
+    assert sum(account.decode) == pytest.approx(0.01)
+    server.step(ending=["long"])
+    account = server.front.accounts["long"]
+    assert account.last_token == pytest.approx(server.now)
+    assert account.decode is not None
+    assert sum(account.decode) == pytest.approx(server.now - began - 0.01)
+
+
+def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
+    """The next step may be hours away: accounts and totals are told at the last one."""
+    server.add("only", 100)
+    server.step()
+    server.step(ending=["only"])
+    assert server.front.accounts["only"].last_token == pytest.approx(server.now)
+
+
+def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
+    """With the steps it lived to see, and no later one."""
+    server.add("left", 100)
+    server.add("stays", 100)
+    server.step()
+    server.step()
+    ended = server.now
+    server.free("left")
+    assert server.front.accounts["left"].last_token == pytest.approx(ended)
+    for _ in range(12):
+        server.step()
+    server.step(ending=["stays"])
+    parts = server.front.accounts["stays"].decode
+    assert parts is not None
+    assert sum(parts) == pytest.approx(0.14)
+
+
+def billed(server: Server) -> float:
+    """What all accounts are billed."""
+    bills = [account.bill for account in server.front.accounts.values()]
+    return sum(sum(bill) for bill in bills if bill is not None)
+
+
+def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server: Server) -> None:
+    """The step is computed all the same; the bills sum to the time in steps."""
+    server.add("left", 100)
+    server.add("stays", 100)
+    began = server.now
+    server.step()
+    server.step(leaving=["left"])
+    server.step(ending=["stays"])
+    account = server.front.accounts["left"]
+    assert account.first_token == pytest.approx(began + 0.01)
+    assert account.last_token == pytest.approx(began + 0.01)
+    assert account.bill is not None
+    assert account.bill.billed_s == pytest.approx(0.01, rel=0.05)
+    assert billed(server) == pytest.approx(0.03)
+
+
+def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server) -> None:
+    """Alone, at that: nothing comes after it for hours."""
+    server.add("gone", 100)
+    server.step(leaving=["gone"])
+    account = server.front.accounts["gone"]
+    assert (account.prefill, account.decode, account.first_token) == (None, None, None)
+    assert account.bill is not None
+    assert account.bill.billed_s == pytest.approx(0.01)
+
+
+def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> None:
+    """Asynchronous scheduling: the next step has begun when a request turns out to have ended."""
+    server.add("one", 100)
+    server.add("other", 100)
+    server.step()
+    outputs = []
+    for _ in range(2):
+        output = SimpleNamespace(
+            num_scheduled_tokens={"one": 1, "other": 1},
+            total_num_scheduled_tokens=2,
+            scheduled_new_reqs=[],
+            scheduled_cached_reqs=SimpleNamespace(
+                num_computed_tokens=[100, 100], resumed_req_ids=set()
+            ),
+        )
+        server.observer.scheduled(server.scheduler, output, server.now)
+        outputs.append(output)
+    for output, ending in zip(outputs, ("one", "other"), strict=True):
+        server.now += 0.01
+        server.observer.in_update = True
+        server.free(ending)
+        server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
+    assert billed(server) == pytest.approx(0.03)
+    one = server.front.accounts["one"]
+    assert one.last_token == pytest.approx(server.now - 0.01)
+
+
+def test_totals_count_every_step_once(server: Server) -> None:
+    """However many are entered at a time."""
+    server.add("one", 30)
+    for _ in range(200):
+        server.step()
+    server.step(ending=["one"])
+    samples = [told for told in server.front.told if isinstance(told, dict)]
+    totals = samples[-1]["totals"]
+    assert totals[names.STEPS] == 301  # the last one too, however soon after the sample before
+    assert totals[names.BUSY_TIME] == pytest.approx(3.01)
+    assert totals[names.SCHEDULED_PREFILL_TOKENS] == 80
+
+
+def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
+    """The engine's own thread pays for every look."""
+    server.add("one", 30)
+    before = server.front.flushes
+    for _ in range(100):
+        server.step()
+    assert server.front.flushes - before <= 12
+
+
+def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
+    """As the request itself says until 0.19, and its prefill's statistics since."""
+    server = Server()
+    for name in ("older", "newer", "neither"):
+        server.add(name, 8)
+    server.requests["older"].num_external_computed_tokens = 4
+    server.requests["newer"].prefill_stats = SimpleNamespace(num_external_cached_tokens=6)
+    server.step()
+    server.step(ending=("older", "newer", "neither"))
+    told = {name: account.external_cached_tokens for name, account in server.front.accounts.items()}
+    assert told == {"older": 4, "newer": 6, "neither": None}
+
+
+def test_what_a_request_waited_for_is_in_its_account(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its coming to the decision that let it in."""
+    monkeypatch.setattr(
+        "tailspan_vllm.engine_core.observer.time.monotonic", lambda: server.now - 0.004
+    )
+    for name in ("first", "second"):
+        server.add(name, 100)
+    server.step()
+    server.observer.queued("third")
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="third")])
+    server.scheduler.running = [None, None]
+    server.step()
+    server.step(ending=["first"])
+    server.scheduler.waiting = []
+    server.add("third", 100)
+    server.step()
+    server.step(ending=["second", "third"])
+    waited = server.front.accounts["third"].waited
+    assert waited is not None
+    assert waited.parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
+    assert server.front.accounts["first"].waited is None  # nobody saw it come
+
+
+def test_who_gives_up_in_the_queue_has_an_account_of_its_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once where no step is under way: none may come for hours."""
+    monkeypatch.setattr("tailspan_vllm.engine_core.observer.time.monotonic", lambda: server.now)
+    for name in ("one", "other"):
+        server.add(name, 100)
+    server.observer.queued("late")
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="late")])
+    server.scheduler.running = [None, None]
+    server.step()
+    flushes, joined = server.front.flushes, server.now - 0.01
+    server.observer.freed("late")
+    account = server.front.accounts["late"]
+    assert account.waited is not None
+    assert account.waited.queued == pytest.approx(joined)
+    assert account.waited.parts == pytest.approx(QueueParts(0.01, 0.0, 0.0, 0.0, 0.0))
+    assert (account.scheduled, account.bill) == (None, None)
+    assert server.front.flushes == flushes + 1
+    server.observer.freed("unseen")
+    assert "unseen" not in server.front.accounts
+
+
+def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
+    """What it had waited for stands."""
+    server.observer.queued("session")
+    server.add("session", 100)
+    server.step()
+    server.observer.queued("session")
+    assert not len(server.observer._queue or ())
+    server.step(ending=["session"])
+    assert server.front.accounts["session"].waited is not None
+
+
+def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
+    """Parts are unknown from then on, and all else goes on; the failure is counted."""
+    before = guard.failures["queue"]
+    server.observer.queued("one")
+    server.add("one", 100)
+    del server.scheduler.running
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="another")])
+    server.step()
+    server.step(ending=["one"])
+    account = server.front.accounts["one"]
+    assert account.waited is None
+    assert account.decode is not None
+    assert guard.failures["queue"] == before + 1
+
+
+def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> None:
+    """In either queue; an engine without adapters tells of none."""
+    server = Server()
+    server.add("a", 8)
+    server.scheduler.waiting = [SimpleNamespace(lora_request=None)]
+    server.scheduler.skipped_waiting = [SimpleNamespace(lora_request="ada")] * 2
+    for adapters in (False, True):
+        server.observer._adapters = adapters
+        server.front.told.clear()
+        server.observer._sample(server.scheduler)
+        (sample,) = server.front.told
+        assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
+        assert sample["state"][names.WAITING] == 3
+
+
+def held_by(observer: EngineObserver) -> int:
+    """How many requests it holds anything of."""
+    queue = observer._queue
+    kept = (
+        *(observer._tracks, observer._prefilling, observer._untracked, observer._freed),
+        *(observer._leaving, observer._unsettled),
+    )
+    return sum(map(len, kept)) + (0 if queue is None else len(queue) + len(queue._new))
+
+
+def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
+    """Sent and given up in the queue, again and again, some of them twice."""
+    server.add("stays", 100)
+    server.step()
+    for number in range(10_000):
+        for _ in range(1 + number % 2):
+            server.observer.queued(f"id-{number % 5_000}")
+        server.observer.freed(f"id-{number % 5_000}")
+    server.step()
+    assert held_by(server.observer) == 1
+    assert server.observer._no_account == 0
+
+
+def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
+    """Before vLLM gave each request an id of its own, a client's X-Request-Id was it."""
+    server.observer.queued("twice")
+    server.add("twice", 100)
+    server.step()
+    server.observer.queued("twice")
+    server.new.append("twice")
+    server.requests["twice"].num_computed_tokens = 0
+    server.step()
+    server.step(ending=["twice"])
+    server.observer.freed("twice")
+    assert "twice" in server.front.accounts
+    assert held_by(server.observer) == 0
+
+
+def test_requests_whose_end_is_not_seen_are_forgotten_and_counted(server: Server) -> None:
+    """What the scheduler no longer has is gone: those that come after them are followed."""
+    before = guard.failures["unseen_ends"]
+    server.add("stays", 100)
+    for number in range(20):
+        for each in range(200):
+            server.observer.queued(f"waited-{number}-{each}")
+            server.add(f"ran-{number}-{each}", 10)
+        server.step()
+        for each in range(200):
+            del server.requests[f"ran-{number}-{each}"]
+        for _ in range(101):  # a second
+            server.step()
+        assert held_by(server.observer) < 2 * (UNSEEN_ENDS + 500)
+    assert server.observer._no_account > 20 * 200 - UNSEEN_ENDS - 500
+    assert guard.failures["unseen_ends"] > before
+    server.add("late", 10)
+    server.step()
+    server.step(ending=["late"])
+    for _ in range(12):
+        server.step()
+    assert "late" in server.front.accounts
+    totals = next(told for told in reversed(server.front.told) if isinstance(told, dict))["totals"]
+    assert totals[names.ACCOUNTS_DROPPED] == server.observer._no_account
+
+
+def test_more_requests_than_are_followed_are_counted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes back from an eviction gets no account that begins there."""
+    monkeypatch.setattr("tailspan_vllm.engine_core.observer.TRACK_LIMIT", 2)
+    everybody = {"one", "two", "three"}
+    for name in everybody:
+        server.add(name, 10)
+    server.step()
+    assert server.observer._no_account == 1
+    (beyond,) = server.observer._untracked
+    first, second = everybody - {beyond}
+    server.observer.preempted(beyond)
+    server.new.append(beyond)
+    server.step(ending=[first])
+    server.step(ending=[beyond])
+    server.step(ending=[second])
+    assert set(server.front.accounts) == {first, second}
+    assert held_by(server.observer) == 0
+
+
+def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
+    """They hold what vLLM scheduled; here the failure is what its wrapper counts."""
+    server.add("one", 10)
+    output = SimpleNamespace(
+        num_scheduled_tokens={"one": 1},
+        total_num_scheduled_tokens=1,
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[1], resumed_req_ids=set()),
+    )
+    for _ in range(STEPS_UNDER_WAY):
+        server.observer.scheduled(server.scheduler, output, server.now)
+    with pytest.raises(RuntimeError, match="ends of 1024 scheduled steps were not seen"):
+        server.observer.scheduled(server.scheduler, output, server.now)
+    server.observer.lose_track()
+    assert not server.observer._planned
+
+
+def test_a_request_that_cannot_be_settled_costs_no_other_its_account(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure and the account are counted."""
+    before = guard.failures["settle"]
+    for name in ("odd", "other"):
+        server.add(name, 10)
+    server.step()
+    settle = server.observer.ledger.settle
+
+    def settle_but_one(track: Track, *last: Any) -> Account | None:
+        if track.request_id == "odd":
+            raise ZeroDivisionError
+        return settle(track, *last)
+
+    monkeypatch.setattr(server.observer.ledger, "settle", settle_but_one)
+    server.step(ending=["odd", "other"])
+    assert set(server.front.accounts) == {"other"}
+    assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
+
+
+def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of the later steps would not be those that their tracks have."""
+    for name in ("one", "two", "three"):
+        server.add(name, 10)
+    server.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(server.observer.ledger, "end_step", lambda *_: 1 / 0)
+        with suppress(ZeroDivisionError):
+            for _ in range(12):
+                server.step()
+            pytest.fail("no step was entered")
+    assert (server.observer._no_account, len(server.observer._tracks)) == (3, 0)
+    server.add("new", 10)
+    server.step()
+    for _ in range(12):
+        server.step()
+    server.step(ending=["new", "one", "two", "three"])
+    assert set(server.front.accounts) == {"new"}
+
+
+def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
+    """Once a second it is counted, and everything else goes on."""
+    before = guard.failures["sample"]
+    server.scheduler.running = None
+    server.add("one", 10)
+    for _ in range(310):
+        server.step()
+    server.step(ending=["one"])
+    assert 3 <= guard.failures["sample"] - before <= 5
+    assert set(server.front.accounts) == {"one"}

@@ -1,0 +1,112 @@
+"""What a scheduler's state says of its queue. The fakes have what each version's own has."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
+from tailspan_vllm.engine_core.queue_waits import Obstacle
+
+
+class Waiting(list[Any]):
+    """A queue as vLLM's."""
+
+    def peek_request(self) -> Any:
+        """The next to be let in."""
+        return self[0]
+
+
+def request(name: str, tokens: int = 100, status: str = "WAITING") -> Any:
+    """One that waits."""
+    return SimpleNamespace(request_id=name, num_tokens=tokens, status=SimpleNamespace(name=status))
+
+
+def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: Any) -> Any:
+    """A scheduler of 4 seats, 512 tokens a step and blocks of 16, with what differs."""
+    cache = SimpleNamespace(
+        kv_cache_config=SimpleNamespace(kv_cache_groups=[None]),
+        block_pool=SimpleNamespace(get_num_free_blocks=lambda: free_blocks),
+    )
+    given: dict[str, Any] = {
+        "waiting": Waiting(waiting),
+        "running": [None] * running,
+        "max_num_running_reqs": 4,
+        "max_num_scheduled_tokens": 512,
+        "scheduler_config": SimpleNamespace(enable_chunked_prefill=True),
+        "vllm_config": SimpleNamespace(cache_config=SimpleNamespace(block_size=16)),
+        "kv_cache_manager": cache,
+    }
+    return SimpleNamespace(**{**given, **more})
+
+
+def obstacle(of: Any, tokens: int = 10, preempted: bool = False) -> Obstacle | None:
+    """What is told after a step of so many tokens."""
+    watch = QueueObstacles(of)
+    output = SimpleNamespace(total_num_scheduled_tokens=tokens)
+    return watch.obstacle(output, watch.held(), preempted)
+
+
+UNCHUNKED = SimpleNamespace(enable_chunked_prefill=False)
+PAUSED = SimpleNamespace(name="PAUSED_NEW")
+
+
+@pytest.mark.parametrize(
+    ("seen", "tokens", "expected"),
+    [
+        (scheduler(), 512, None),
+        (scheduler(request("a"), running=4), 4, Obstacle.SEATS),
+        (scheduler(request("a"), running=4, max_num_active_reqs=6), 512, Obstacle.BUDGET),
+        (
+            scheduler(request("a"), running=3, num_waiting_for_streaming_input=1),
+            4,
+            Obstacle.SEATS,
+        ),
+        (scheduler(request("a"), running=4), 512, Obstacle.SEATS),
+        (scheduler(request("a")), 512, Obstacle.BUDGET),
+        (scheduler(request("a"), free_blocks=5), 10, Obstacle.KV),
+        (scheduler(request("a")), 10, Obstacle.BUDGET),
+        (scheduler(request("a", 600), scheduler_config=UNCHUNKED), 10, Obstacle.BUDGET),
+        (scheduler(request("a"), _pause_state=PAUSED), 0, Obstacle.HELD),
+        (scheduler(request("a", status="WAITING_FOR_FSM")), 10, Obstacle.HELD),
+    ],
+)
+def test_the_condition_at_which_the_scheduler_stopped_is_told(
+    seen: Any, tokens: int, expected: Obstacle | None
+) -> None:
+    """The one that lasts longest, where several hold."""
+    assert obstacle(seen, tokens) is expected
+
+
+def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
+    """It lets no one in, whatever is free afterwards."""
+    assert obstacle(scheduler(request("a")), preempted=True) is Obstacle.KV
+
+
+def test_those_held_back_are_told_apart_in_every_version() -> None:
+    """In a set of their own since 0.31, in a queue of their own since 0.18."""
+    held, free = request("held"), request("free")
+    newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
+    older = scheduler(free, running=4, skipped_waiting=[held])
+    for seen in (newer, older):
+        assert QueueObstacles(seen).held() == {"held"}
+        assert obstacle(seen) is Obstacle.SEATS
+    assert QueueObstacles(scheduler(held)).held() == set()
+
+
+def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
+    """The batch is at its limit, and no one who waits could have had a seat."""
+    held = request("held")
+    newer = scheduler(held, running=4, deferred_waiting={"held": held}.values())
+    older = scheduler(running=4, skipped_waiting=[held])
+    assert obstacle(newer) is obstacle(older) is None
+    sent_for = scheduler(running=4, kv_holding_waiting=Waiting([held]))
+    assert obstacle(sent_for) is Obstacle.SEATS
+    sent_for.deferred_waiting = {"held": held}.values()
+    assert obstacle(sent_for) is None
+
+
+def test_the_first_who_is_eligible_is_measured() -> None:
+    """One that is held, and small, lies before it."""
+    held, large = request("held", 10), request("large", 2000)
+    seen = scheduler(held, large, free_blocks=50, deferred_waiting={"held": held}.values())
+    assert obstacle(seen) is Obstacle.KV

@@ -1,0 +1,137 @@
+"""What a request waited for is what stood in its way, and sums to its wait."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tailspan_vllm.engine_core.queue_waits import Obstacle, Queue, Waited
+from tailspan_vllm.request.parts import QueueParts
+
+NOBODY: frozenset[str] = frozenset()
+
+
+def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
+    """Nothing stood in its way but the step that was under way."""
+    queue = Queue()
+    queue.decided(10.0, None, NOBODY)
+    queue.joined("r", 10.25)
+    queue.decided(11.0, None, NOBODY)
+    assert queue.admitted("r", 11.0) == Waited(10.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.75))
+
+
+def test_obstacles_follow_one_another() -> None:
+    """Each from the decision that met it to the next."""
+    queue = Queue()
+    queue.joined("r", 9.5)
+    queue.decided(10.0, Obstacle.SEATS, NOBODY)
+    queue.decided(12.0, Obstacle.KV, NOBODY)
+    queue.decided(13.0, Obstacle.BUDGET, NOBODY)
+    queue.joined("later", 13.25)
+    queue.decided(13.5, None, NOBODY)
+    assert queue.admitted("r", 13.5) == Waited(9.5, QueueParts(2.0, 1.0, 0.5, 0.0, 0.5))
+    assert queue.admitted("later", 13.5) == Waited(13.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
+
+
+def test_who_is_held_does_not_wait_for_seats() -> None:
+    """While it is not eligible, what stands in the way of others is not its own."""
+    queue = Queue()
+    queue.joined("held", 10.0)
+    queue.joined("other", 10.0)
+    queue.decided(10.0, Obstacle.SEATS, NOBODY)
+    queue.decided(11.0, Obstacle.SEATS, frozenset({"held"}))
+    queue.decided(14.0, Obstacle.SEATS, NOBODY)
+    queue.decided(16.0, None, NOBODY)
+    assert queue.admitted("held", 16.0) == Waited(10.0, QueueParts(3.0, 0.0, 0.0, 3.0, 0.0))
+    assert queue.admitted("other", 16.0) == Waited(10.0, QueueParts(6.0, 0.0, 0.0, 0.0, 0.0))
+
+
+def test_who_gives_up_waited_until_then() -> None:
+    """Between two decisions, with what stands in the way of it; the others' waits go on."""
+    queue = Queue()
+    for name in ("gone", "held", "stays"):
+        queue.joined(name, 9.5)
+    queue.decided(10.0, Obstacle.KV, frozenset({"held"}))
+    assert queue.left("gone", 10.25) == Waited(9.5, QueueParts(0.0, 0.25, 0.0, 0.0, 0.5))
+    assert queue.left("held", 10.5) == Waited(9.5, QueueParts(0.0, 0.0, 0.0, 0.5, 0.5))
+    queue.joined("late", 10.5)
+    assert queue.left("late", 10.75) == Waited(10.5, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
+    queue.decided(11.0, None, NOBODY)
+    assert queue.admitted("stays", 11.0) == Waited(9.5, QueueParts(0.0, 1.0, 0.0, 0.0, 0.5))
+
+
+def test_who_was_never_seen_has_no_parts() -> None:
+    """No data is not zero."""
+    queue = Queue()
+    queue.joined("gone", 10.0)
+    queue.decided(10.0, Obstacle.KV, NOBODY)
+    queue.left("gone", 10.5)
+    queue.decided(11.0, None, NOBODY)
+    assert queue.admitted("gone", 11.0) is None
+    assert queue.admitted("unseen", 11.0) is None
+    assert queue.left("unseen", 11.0) is None
+    assert not len(queue)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision, a while after the one before; who came or gave up meanwhile, and who is
+    let in."""
+
+    after: int
+    coming: int
+    leaving: int
+    admitted: int
+    obstacle: Obstacle | None
+    held: int
+
+
+DECISIONS = st.lists(
+    st.builds(
+        Decision,
+        after=st.integers(1, 5),
+        coming=st.integers(0, 2),
+        leaving=st.integers(0, 1),
+        admitted=st.integers(0, 2),
+        obstacle=st.sampled_from([None, *Obstacle]),
+        held=st.integers(0, 3),
+    ),
+    max_size=30,
+)
+
+
+@given(DECISIONS)
+def test_differences_of_sums_agree_with_going_through_the_decisions(
+    decisions: list[Decision],
+) -> None:
+    """For every request and part; and the parts sum to the wait."""
+    queue, now = Queue(), 0.0
+    waits: dict[str, list[float]] = {}  # seats, kv, budget, held, step; of those waiting
+    in_force: tuple[Obstacle | None, frozenset[str]] = (None, NOBODY)
+    came: dict[str, float] = {}
+    for number, each in enumerate(decisions):
+        before, now = now, now + each.after
+        for place in range(each.coming):
+            queue.joined(f"{number}.{place}", now - 0.5)
+        obstacle, held = in_force
+        gave_up = list(waits)[-each.leaving :] if each.leaving else []
+        for name, parts in waits.items():
+            place = Obstacle.HELD if name in held else 4 if obstacle is None else obstacle
+            parts[place] += (now - before) / (2 if name in gave_up else 1)
+        for name in gave_up:
+            over = queue.left(name, (before + now) / 2)
+            assert over is not None
+            assert over.parts == pytest.approx(tuple(waits.pop(name)))
+        for place in range(each.coming):
+            waits[f"{number}.{place}"] = [0.0, 0.0, 0.0, 0.0, 0.5]
+            came[f"{number}.{place}"] = now - 0.5
+        let_in = list(waits)[: each.admitted]
+        held = frozenset(list(waits)[each.admitted :][: each.held])
+        queue.decided(now, each.obstacle, held)
+        in_force = (each.obstacle, held)
+        for name in let_in:
+            over = queue.admitted(name, now)
+            assert over is not None
+            assert over.queued == came[name]
+            assert over.parts == pytest.approx(tuple(waits.pop(name)))
+            assert sum(over.parts) == pytest.approx(now - came[name])

@@ -1,0 +1,351 @@
+"""What we put around the scheduler's methods does as they do, whatever becomes of us."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import guard
+from tailspan_vllm.engine_core import link_messages, observer
+from tailspan_vllm.engine_core.link import EngineEnd
+from tailspan_vllm.engine_core.observer import EngineObserver
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
+from tailspan_vllm.engine_core.queue_waits import Queue
+from tailspan_vllm.engine_core.scheduler_hooks import install_on
+from tailspan_vllm.engine_core.step_billing import Billing
+from tailspan_vllm.engine_core.step_ledger import Ledger
+from tailspan_vllm.engine_core.step_model import StepModel
+from tailspan_vllm.engine_state.hardware import UNKNOWN
+
+from tests.instrumentation import fake_vllm as fake
+
+OURS = [
+    each
+    for owner in (
+        *(EngineObserver, Ledger, Billing, StepModel, Queue, QueueObstacles, EngineEnd),
+        *(observer, link_messages),
+    )
+    for each in fake.functions_of(owner)
+]
+
+
+class Engine:
+    """A scheduler of a class that is watched."""
+
+    def __init__(self, *, calls: fake.Calls | None = None, cls: Any = None) -> None:
+        self.calls = calls or fake.Calls()
+        self.cls = cls or fake.scheduler_class(self.calls)
+        self.observers: list[EngineObserver] = []
+        self.missing = install_on(self.cls, self._observer)
+        self.scheduler = self.cls()
+        self.now = time.monotonic()
+
+    def _observer(self) -> EngineObserver:
+        observer = EngineObserver(EngineEnd(secrets.token_hex(8), "engine-0"), 0)
+        self.observers.append(observer)
+        return observer
+
+    def close(self) -> None:
+        """Close the links."""
+        for each in self.observers:
+            each._link.close()
+
+    def call(self, name: str, answer: Any, *args: Any, **kwargs: Any) -> None:
+        """Call a method, and check that it is as if we were not there."""
+        self.calls.answers[name] = answer
+        before = len(self.calls.made)
+        assert getattr(self.scheduler, name)(*args, **kwargs) is answer
+        ((called, (given, named)),) = self.calls.made[before:]
+        assert called == name
+        assert len(given) + len(named) >= 1 + len(args) + len(kwargs)
+        for was, sent in zip(given[1:], args, strict=False):
+            assert was is sent
+        for key, value in kwargs.items():
+            assert named.get(key, value) is value
+
+    def run(self, steps: int = 3, changed: Any = None) -> None:
+        """Two requests: one evicted and back, one aborted; every hook is passed."""
+        changed = changed or (lambda kind, thing: thing)
+        requests = {
+            name: changed("request", fake.request(name)) for name in ("one", "other", "late")
+        }
+        self.scheduler.requests.update(requests)
+        for each in requests.values():
+            self.call("add_request", object(), each)
+        new: tuple[str, ...] = ("one", "other")
+        self.scheduler.waiting[:] = [requests["late"]]
+        for _ in range(steps):
+            counts = dict.fromkeys(("one", "other"), 8 if new else 1)
+            for name in counts:
+                if hasattr(requests[name], "num_computed_tokens"):
+                    requests[name].num_computed_tokens = 8
+            output = changed("output", fake.output(counts, new))
+            new = ()
+            self.call("schedule", output, throttle_prefills=True)
+            self.now += 0.5
+            results = changed("results", {0: SimpleNamespace(timestamp=self.now)})
+            self.call("update_from_output", results, output, object())
+        self.call("_preempt_request", object(), requests["other"], 1.0)
+        self.call("_free_request", object(), requests["one"], delay_free_blocks=True)
+        self.call("_free_request", object(), requests["late"])
+        self.call("schedule", changed("output", fake.output({})))
+
+
+@pytest.fixture(autouse=True)
+def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine core tells the version of its vLLM, and what it runs on."""
+    fake.modules(monkeypatch)
+    monkeypatch.setattr(observer, "machine_of", lambda *_: UNKNOWN)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    """One that is watched."""
+    made = Engine()
+    yield made
+    made.close()
+
+
+def failures() -> int:
+    """How many failures were counted so far."""
+    return sum(guard.failures.values())
+
+
+def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:
+    """Else the tests below would prove nothing."""
+    before = dict(guard.failures)
+    engine.run()
+    assert engine.missing == []
+    assert {k: v for k, v in guard.failures.items() if v != before.get(k)} == {}
+    assert engine.observers[0]._link._log
+
+
+@pytest.mark.parametrize(("owner", "name"), OURS, ids=lambda each: getattr(each, "__name__", each))
+def test_whichever_of_our_functions_raises(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler works as before, and each failure is counted."""
+    called: list[str] = []
+    boom = fake.raising(called, name)
+    is_property = isinstance(vars(owner)[name], property)
+    monkeypatch.setattr(owner, name, property(boom) if is_property else boom)
+    engine, before = Engine(), failures()
+    try:
+        engine.run()
+    finally:
+        monkeypatch.undo()
+        engine.close()
+    assert (failures() > before) == bool(called)
+
+
+def things() -> list[tuple[str, str]]:
+    """Every attribute that vLLM hands over, by what has it."""
+    cls = fake.scheduler_class(fake.Calls())
+    of = {
+        "scheduler": cls(),
+        "request": fake.request(),
+        "output": fake.output({"one": 8}, ("one",)),
+        "cached": fake.output({}).scheduled_cached_reqs,
+        "config": cls().vllm_config,
+    }
+    return [(kind, name) for kind, thing in of.items() for name in vars(thing)]
+
+
+class Hostile:
+    """An object of which nothing can be had."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise RuntimeError(name)
+
+
+CHANGES = {
+    "missing": None,
+    "none": lambda: None,
+    "number": lambda: 3,
+    "text": lambda: "text",
+    "hostile": Hostile,
+    "coroutine-like": lambda: iter(()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("kind", "attribute"), things())
+def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: str) -> None:
+    """Missing, of another type, or raising: the scheduler works as before."""
+    make = CHANGES[change]
+
+    def alter(thing: Any) -> Any:
+        if make is None:
+            vars(thing).pop(attribute, None)
+        else:
+            setattr(thing, attribute, make())
+        return thing
+
+    def changed(what: str, thing: Any) -> Any:
+        if what == kind:
+            alter(thing)
+        elif what == "output" and kind == "cached":
+            alter(thing.scheduled_cached_reqs)
+        return thing
+
+    engine = Engine()
+    base = engine.scheduler
+    if kind == "config":
+        alter(base.vllm_config)
+    try:
+        if kind == "scheduler":
+            # What the test itself needs of it goes on being there, under another name.
+            kept = {name: getattr(base, name) for name in ("requests", "waiting")}
+            alter(base)
+            engine.scheduler = _Behind(base, kept)
+        engine.run(changed=changed)
+    finally:
+        engine.close()
+
+
+class _Behind:
+    """A scheduler seen by the test, whose attributes of its own are kept aside."""
+
+    def __init__(self, scheduler: Any, kept: dict[str, Any]) -> None:
+        self._scheduler = scheduler
+        self.__dict__.update(kept)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
+
+
+@pytest.mark.parametrize("results", [None, 3, iter(()), {0: None}, [1], Hostile()])
+def test_whatever_an_update_returns_is_returned(results: Any) -> None:
+    """Of another type than it was, too; nothing is taken out of it."""
+    engine = Engine()
+    try:
+        engine.run(changed=lambda what, thing: results if what == "results" else thing)
+    finally:
+        engine.close()
+
+
+def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
+    """The same exception, and the method is called once."""
+    engine.run()
+    for name, arguments in (
+        ("schedule", ()),
+        ("update_from_output", (fake.output({}), None)),
+        ("add_request", (fake.request("new"),)),
+        ("_free_request", (fake.request("new"),)),
+        ("_preempt_request", (fake.request("new"), 1.0)),
+    ):
+        error = engine.calls.raised[name] = KeyError(name)
+        before = len(engine.calls.made)
+        with pytest.raises(KeyError) as raised:
+            getattr(engine.scheduler, name)(*arguments)
+        assert raised.value is error
+        assert len(engine.calls.made) == before + 1
+    engine.calls.raised.clear()
+    engine.run()  # and goes on being watched
+
+
+def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+    """They are found by name, else by place, however they are given."""
+    calls = fake.Calls()
+
+    class Scheduler(fake.scheduler_class(calls)):  # type: ignore[misc]  # made by a function
+        def schedule(self, more: int, *, other: int = 0) -> Any:
+            return calls.note("schedule", self, more, other=other)
+
+        def update_from_output(self, new: Any, *, scheduler_output: Any, out: Any = None) -> Any:
+            return calls.note("update_from_output", self, new, scheduler_output=scheduler_output)
+
+        def add_request(self, req: Any, new: int = 0, **more: Any) -> Any:
+            return calls.note("add_request", self, req, new=new, **more)
+
+        def _free_request(self, *, new: int = 0, request: Any) -> Any:
+            return calls.note("_free_request", self, new=new, request=request)
+
+    engine = Engine(calls=calls, cls=Scheduler)
+    before = failures()
+    one = fake.request("one")
+    engine.scheduler.requests["one"] = one
+    engine.call("add_request", object(), req=one, new=1, extra=2)
+    one.num_computed_tokens = 8
+    output = fake.output({"one": 8}, ("one",))
+    engine.call("schedule", output, 5, other=6)
+    engine.call("_free_request", object(), new=1, request=one)
+    results = {0: SimpleNamespace(timestamp=engine.now + 1)}
+    engine.call("update_from_output", results, 7, scheduler_output=output)
+    assert engine.missing == []
+    assert failures() == before
+    assert engine.observers[0]._link._log  # its account: every hook found what it reads
+    with pytest.raises(TypeError):
+        engine.scheduler.add_request(new=1)  # as it would without us
+    engine.close()
+
+
+@pytest.mark.parametrize("name", ["schedule", "update_from_output", "_free_request"])
+def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
+    """A method that is gone, or has become a coroutine; it is named once."""
+
+    async def coroutine(self: Any) -> None:
+        """It would be another result."""
+
+    for replacement in (None, coroutine):
+        cls = fake.scheduler_class(fake.Calls())
+        setattr(cls, name, replacement)
+        as_they_were = dict(vars(cls))
+        (missing,) = install_on(cls, lambda: pytest.fail("nobody is to be asked"))
+        assert f"Scheduler.{name}" in missing
+        assert dict(vars(cls)) == as_they_were
+
+
+def test_a_ledger_that_fails_on_and_on_is_switched_off(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a hundred steps: two lines in the log, the failures counted, the link closed."""
+    engine.run()
+    observer = engine.observers[0]
+    before = guard.failures.pop("schedule", 0)
+    called: list[str] = []
+    monkeypatch.setattr(observer, "scheduled", fake.raising(called, "scheduled"))
+    caplog.set_level("WARNING", "vllm.tailspan")
+    for _ in range(3 * guard.LIMIT):
+        engine.call("schedule", fake.output({"one": 1}))
+    assert len(called) == guard.LIMIT
+    assert guard.failures["schedule"] == guard.LIMIT
+    said = [record.message for record in caplog.records]
+    assert said == [
+        "tailspan: schedule failed; serving goes on without it",
+        "tailspan: step ledger: switched off, serving goes on: schedule failed 100 times in a row",
+    ]
+    assert observer._link._listener.fileno() == -1
+    engine.run()
+    assert len(engine.observers) == 1
+    guard.failures["schedule"] += before
+
+
+def test_one_failure_costs_those_in_the_engine_their_accounts_and_nobody_else(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account with a hole in it would look like any other; what is lost is counted."""
+    engine.run()
+    observer = engine.observers[0]
+    engine.scheduler.requests["new"] = fake.request("new")
+    engine.call("add_request", object(), engine.scheduler.requests["new"])
+    dropped = observer._no_account
+    with monkeypatch.context() as patched:
+        patched.setattr(observer, "_decided", fake.raising([], "_decided"))
+        engine.call("schedule", fake.output({"other": 1}))
+    assert observer._no_account == dropped + 1  # "other" had a track
+    output = fake.output({"other": 1, "new": 8}, ("new",))
+    engine.call("schedule", output)
+    assert set(observer._tracks) == {"new"}
+    put: list[bytes] = []
+    monkeypatch.setattr(observer._link, "put", put.append)
+    engine.call("_free_request", object(), engine.scheduler.requests["other"])
+    engine.call("_free_request", object(), engine.scheduler.requests["new"])
+    engine.now += 1
+    engine.call("update_from_output", {0: SimpleNamespace(timestamp=engine.now)}, output, None)
+    assert [link_messages.decode(each)[0] for each in put] == ["new"]  # type: ignore[index]
+    assert not observer._untracked

@@ -1,0 +1,228 @@
+"""The ledger splits a request's engine time into parts that sum to it."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
+from tailspan_vllm.engine_core.step_ledger import Ledger, Track
+from tailspan_vllm.engine_core.step_model import StepModel, Work
+
+
+class KnownModel(StepModel):
+    """A model that need not learn: γ 5 ms, α 10 µs, κ 0, β 0.1 µs, δ 0.1 ms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._coefficients = [5e-3, 1e-2, 0.0, 1e-2, 1e-2]
+        self.coefficients = (5e-3, 1e-5, 0.0, 1e-7, 1e-4)
+        self.steps = 1000
+
+    def learn(self, work: Work, duration: float) -> None:
+        """Learn nothing."""
+
+
+def decode_step(others: int = 0, prefill: int = 0) -> Work:
+    """A step with our request and `others` decoding at 1,000 tokens of context each."""
+    return Work(prefill, 0.0, 1000.0 * (others + 1), others + 1)
+
+
+def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None) -> None:
+    """Enter steps that take what the model says, and `extra` seconds where named."""
+    now = 100.0
+    for number, work in enumerate(works):
+        begun, now = now, now + ledger.model.predict(work) + (extra or {}).get(number, 0.0)
+        ledger.end_step(work, begun, now, 1)
+
+
+def tracked(prefill: int, decodes: int) -> Track:
+    """A request scheduled at 100 s: one prefill step, and a decode in each step after it."""
+    return Track(
+        "r",
+        scheduled=100.0,
+        chunks=[Chunk(0, prefill, prefill * prefill / 2)],
+        decodings=[Decoding(0, prefill, decodes)],
+    )
+
+
+def test_alone_a_request_owns_all_of_it() -> None:
+    """With nobody else scheduled there is nobody else to blame."""
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
+    account = ledger.settle(tracked(1000, 49))
+    assert account is not None
+    assert account.prefill is not None
+    assert account.decode is not None
+    assert account.prefill.own == pytest.approx(0.015)
+    assert account.decode.own == pytest.approx(sum(account.decode), rel=1e-9)
+
+
+def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
+    """A 10,000-token prefill in one decode step costs its α·P = 100 ms, and no more."""
+    ledger = Ledger(KnownModel())
+    works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
+    works[10] = decode_step(prefill=10_000)
+    run(ledger, works)
+    account = ledger.settle(tracked(1000, 20))
+    assert account is not None
+    assert account.decode is not None
+    assert account.decode.others_prefill == pytest.approx(0.1, rel=0.01)
+    assert account.decode.stall == 0.0
+    assert account.itl_max_s == pytest.approx(0.1052, rel=0.01)
+
+
+def test_batch_growth_is_charged_to_others_decode() -> None:
+    """Ten companions of 1,000 tokens cost 10 × (β·1,000 + δ) a step."""
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
+    account = ledger.settle(tracked(1000, 20))
+    assert account is not None
+    assert account.decode is not None
+    assert account.decode.others_decode == pytest.approx(20 * 10 * 2e-4, rel=0.05)
+
+
+def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
+    """One second in which nothing scheduled explains the step."""
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))], extra={7: 1.0})
+    account = ledger.settle(tracked(1000, 20))
+    assert account is not None
+    assert account.decode is not None
+    assert account.decode.stall == pytest.approx(1.0, rel=1e-6)
+
+
+def test_preemption_is_from_eviction_to_having_caught_up() -> None:
+    """Evicted after step 5, back in step 9, which computes again what was lost."""
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))])
+    track = tracked(1000, 5)
+    track.evicted_after, track.resumed_in = [5], [9]
+    track.chunks.append(Chunk(9, 1005, 5e5))
+    track.decodings.append(Decoding(9, 1005))
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.decode is not None
+    step_s = ledger.model.predict(decode_step())
+    assert account.decode.preempted == pytest.approx(4 * step_s, rel=1e-6)
+    assert account.itl_max_s == pytest.approx(4 * step_s, rel=1e-6)
+
+
+def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
+    """Scheduled while a step of others still ran, as asynchronous scheduling does."""
+    ledger = Ledger(KnownModel())
+    run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
+    account = ledger.settle(
+        Track("r", scheduled=100.0, chunks=[Chunk(1, 1000, 5e5)], decodings=[Decoding(1, 1000)])
+    )
+    assert account is not None
+    assert account.prefill is not None
+    assert account.prefill.own == pytest.approx(0.015)
+    assert account.prefill.others_prefill > 0.09
+
+
+def test_a_request_older_than_the_ring_gets_no_split() -> None:
+    """Bounded memory: what is forgotten is not guessed."""
+    ledger = Ledger(KnownModel(), capacity=8)
+    run(ledger, [decode_step() for _ in range(64)])
+    assert ledger.settle(tracked(1000, 60)) is None
+
+
+def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> None:
+    """A gap is measured, not modelled."""
+    ledger = Ledger()
+    now = 100.0
+    for _ in range(10):
+        ledger.end_step(decode_step(), now, now + 0.01, 1)
+        now += 0.01
+    account = ledger.settle(tracked(10, 9))
+    assert account is not None
+    assert account.prefill is None
+    assert account.decode is None
+    assert account.itl_max_s == pytest.approx(0.01)
+
+
+def test_the_most_prefill_of_others_is_of_one_step() -> None:
+    """Not of two, and not its own; a prefill while it was evicted is none beside it."""
+    ledger = Ledger(KnownModel())
+    works = [Work(1300, 0.0, 0, 0), *(decode_step() for _ in range(20))]
+    works[3], works[4], works[7] = (decode_step(prefill=tokens) for tokens in (400, 450, 9000))
+    works[9] = decode_step(prefill=1405)
+    run(ledger, works)
+    track = tracked(1000, 5)
+    track.evicted_after, track.resumed_in = [5], [9]
+    track.chunks.append(Chunk(9, 1005, 5e5))
+    track.decodings.append(Decoding(9, 1005))
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.others_prefill_tokens_max == 450
+    alone = ledger.settle(Track("r", 100.0, chunks=[Chunk(0, 1000, 0.0)]), last=0)
+    assert alone is not None
+    assert alone.others_prefill_tokens_max == 300
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 150))
+def test_a_gap_and_a_prefill_are_found_anywhere_in_the_ring(
+    seed: int, first: int, steps: int
+) -> None:
+    """As going through the steps finds them, however many the ring has forgotten."""
+    draw = random.Random(seed)
+    ledger = Ledger(KnownModel(), capacity=320)
+    tokens = [draw.choice((0, draw.randint(1, 5000))) for _ in range(600 + first + steps)]
+    works = [decode_step(prefill=each) for each in tokens]
+    run(ledger, works, extra={draw.randrange(len(works)): 0.5})
+    begin, last = 600 + first - 1, 600 + first + steps - 1
+    track = Track(
+        "r",
+        ledger._end_of(begin - 1),
+        chunks=[Chunk(begin, 0, 0.0)],
+        decodings=[Decoding(begin, 9)],
+    )
+    account = ledger.settle(track, last)
+    assert account is not None
+    assert account.others_prefill_tokens_max == max(tokens[begin : last + 1])
+    gaps = [ledger._end_of(k) - ledger._end_of(k - 1) for k in range(begin + 1, last + 1)]
+    assert account.itl_max_s == pytest.approx(max(gaps))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_parts_sum_to_the_phase_and_none_is_negative(
+    seed: int, preempt: bool, chunked: bool
+) -> None:
+    """Promise one, for any steps, noise, chunks and preemptions."""
+    draw = random.Random(seed)
+    ledger = Ledger(KnownModel())
+    count = draw.randint(12, 60)
+    now, ends = 100.0, []
+    for _ in range(count):
+        work = Work(
+            draw.choice((0, draw.randint(1, 5000))), 0.0, draw.uniform(0, 1e5), draw.randint(0, 50)
+        )
+        duration = ledger.model.predict(work) * draw.uniform(0.3, 3.0)
+        ledger.end_step(work, now, now + duration, 1)
+        now += duration
+        ends.append(now)
+    first = draw.randint(0, 4)
+    prefill_steps = [first, first + 2, first + 3] if chunked else [first]
+    done = prefill_steps[-1]
+    scheduled = 100.0 if first == 0 else ends[first - 1] - draw.uniform(0, 0.004)
+    track = Track(
+        "r",
+        scheduled=scheduled,
+        chunks=[Chunk(step, draw.randint(1, 2000), 0.0) for step in prefill_steps],
+        decodings=[Decoding(done, 900)],
+    )
+    if preempt:
+        evicted, back = done + 1, done + draw.randint(2, 4)
+        track.decodings[0].last = evicted
+        track.evicted_after, track.resumed_in = [evicted], [back]
+        track.decodings.append(Decoding(back, 901))
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.prefill is not None
+    assert account.decode is not None
+    assert sum(account.prefill) == pytest.approx(ends[done] - scheduled, abs=1e-9)
+    assert sum(account.decode) == pytest.approx(ends[-1] - ends[done], abs=1e-9)
+    assert min(*account.prefill, *account.decode) >= 0.0

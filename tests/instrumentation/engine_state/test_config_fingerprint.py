@@ -1,0 +1,71 @@
+"""What of a server's configuration is told, and what is not."""
+
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
+
+
+class Backend(Enum):
+    """As vLLM names attention backends: the value is a path of its own source."""
+
+    FLASH_ATTN = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
+
+
+def a_config(**changes: Any) -> SimpleNamespace:
+    """A configuration in vLLM's shape; `part__name` changes one argument."""
+    parts: dict[str, dict[str, Any]] = {
+        "model_config": {"model": "/home/ada/models/secret-8b", "dtype": "torch.bfloat16"},
+        "cache_config": {"block_size": 16, "num_gpu_blocks": 4096},
+        "scheduler_config": {"max_num_seqs": 256, "policy": "fcfs", "api_key": "sk-123"},
+        "attention_config": {"backend": Backend.FLASH_ATTN},
+    }
+    for name, value in changes.items():
+        part, _, argument = name.partition("__")
+        parts[f"{part}_config"][argument] = value
+    return SimpleNamespace(**{part: SimpleNamespace(**given) for part, given in parts.items()})
+
+
+def test_arguments_are_told_with_their_types() -> None:
+    """Numbers as numbers, enums by name, what is unset or unknown not at all."""
+    told = arguments_of(a_config(cache__gpu_memory_utilization=0.9, model__quantization=None))
+    assert told["cache.block_size"] == 16
+    assert told["cache.gpu_memory_utilization"] == 0.9
+    assert told["model.dtype"] == "bfloat16"
+    assert told["attention.backend"] == "FLASH_ATTN"
+    assert "model.quantization" not in told
+    assert "lora.max_loras" not in told
+
+
+def test_neither_paths_nor_secrets_are_told() -> None:
+    """A path is a digest, and what is not on the list stays where it is."""
+    told = repr(arguments_of(a_config()))
+    assert "ada" not in told
+    assert "sk-123" not in told
+    assert arguments_of(a_config())["model.model"] != arguments_of(
+        a_config(model__model="/home/ada/models/other")
+    ).get("model.model")
+
+
+def test_a_hub_name_that_looks_like_a_path_is_a_digest_too() -> None:
+    """Who can tell `ada/private-model` from a folder?"""
+    told = arguments_of(a_config(model__model="ada/private-model"))
+    assert str(told["model.model"]).startswith("sha256:")
+
+
+def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:
+    """A little more memory at the next start is no other configuration."""
+    first = fingerprint(arguments_of(a_config()))
+    assert first == fingerprint(arguments_of(a_config(cache__num_gpu_blocks=4099)))
+    assert first != fingerprint(arguments_of(a_config(scheduler__max_num_seqs=128)))
+
+
+def test_blocks_that_are_not_counted_yet_are_not_told() -> None:
+    """vLLM says 0 until it knows."""
+    assert "cache.num_gpu_blocks" not in arguments_of(a_config(cache__num_gpu_blocks=0))
+
+
+def test_a_configuration_of_another_shape_is_told_as_far_as_it_goes() -> None:
+    """A later vLLM may lack a part."""
+    assert arguments_of(SimpleNamespace()) == {}

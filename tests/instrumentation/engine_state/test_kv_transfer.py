@@ -1,0 +1,65 @@
+"""Transfers as each kind of KV connector tells them: shapes from vLLM's sources."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tailspan_vllm.engine_state.kv_transfer import transferred
+from tailspan_vllm.names import KV_TRANSFER_BYTES, KV_TRANSFER_FAILURES, KV_TRANSFER_TIME
+
+NIXL = {
+    "transfer_duration": [0.25, 0.5],
+    "post_duration": [0.01, 0.01],
+    "bytes_transferred": [1000, 24],
+    "num_descriptors": [3, 4],
+    "num_failed_transfers": [1],
+}
+OFFLOADING = {
+    "types": {"vllm:kv_offload_load_bytes": "counter", "vllm:kv_offload_load_size": "histogram"},
+    "data": {
+        "vllm:kv_offload_load_bytes": {(): 4096},
+        "vllm:kv_offload_load_time": {(): 0.5},
+        "vllm:kv_offload_store_bytes": {(): 1024},
+        "vllm:kv_offload_load_size": {(): [4096]},
+        "vllm:kv_offload_total_bytes": {("CPU_to_GPU",): 4096, ("GPU_to_CPU",): 1024},
+    },
+}
+OFFLOADING_BEFORE = {
+    "CPU_to_GPU": [{"op_size": 10, "op_time": 0.5}, {"op_size": 20, "op_time": 0.25}],
+    "GPU_to_CPU": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("stats", "told"),
+    [
+        (NIXL, {KV_TRANSFER_BYTES: 1024, KV_TRANSFER_TIME: 0.75, KV_TRANSFER_FAILURES: 1}),
+        (OFFLOADING, {KV_TRANSFER_BYTES: 5120, KV_TRANSFER_TIME: 0.5}),
+        (OFFLOADING_BEFORE, {KV_TRANSFER_BYTES: 30, KV_TRANSFER_TIME: 0.75}),
+        (
+            {"0": NIXL, "1": OFFLOADING},
+            {KV_TRANSFER_BYTES: 6144, KV_TRANSFER_TIME: 1.25, KV_TRANSFER_FAILURES: 1},
+        ),
+    ],
+)
+def test_each_known_shape_is_brought_to_one(stats: Any, told: dict[str, float]) -> None:
+    """Loads and stores together; what older names repeat is counted once."""
+    assert transferred(stats) == told
+
+
+@pytest.mark.parametrize("stats", [None, {}, {"hits": 3}, {"bytes_transferred": "many"}, 7])
+def test_what_is_not_known_is_left_out(stats: Any) -> None:
+    """A connector of its own kind costs its numbers and nothing else."""
+    assert not any(transferred(stats).values())
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+    )
+)
+def test_whatever_it_is_nothing_raises(stats: Any) -> None:
+    """`record` runs on the server's event loop."""
+    assert transferred(stats) == {}

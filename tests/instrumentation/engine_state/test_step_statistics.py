@@ -1,0 +1,91 @@
+"""Steps' statistics add up to an engine's, whatever the version tells."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from tailspan_vllm import names
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
+
+
+def scheduler(running: int, **more: Any) -> SimpleNamespace:
+    """A step's scheduler statistics, as every version has them."""
+    return SimpleNamespace(
+        num_waiting_reqs=2,
+        num_running_reqs=running,
+        kv_cache_usage=0.25,
+        prefix_cache_stats=SimpleNamespace(queries=10, hits=4),
+        **more,
+    )
+
+
+def iteration(tokens: int, **more: Any) -> SimpleNamespace:
+    """A step's iteration statistics."""
+    return SimpleNamespace(
+        num_generation_tokens=tokens, num_prompt_tokens=50, num_preempted_reqs=1, **more
+    )
+
+
+def test_sums_add_up_and_gauges_are_the_last() -> None:
+    """A step may lack either half."""
+    state = EngineState(0, 0)
+    add_steps(state, [(scheduler(1), iteration(3)), (scheduler(7), None), (None, iteration(4))])
+    assert state.totals == {
+        names.DECODE_TOKENS: 7,
+        names.PREFILL_TOKENS: 100,
+        names.ENGINE_PREEMPTIONS: 2,
+        names.PREFIX_CACHE_QUERIES: 20,
+        names.PREFIX_CACHE_HITS: 8,
+    }
+    assert state.gauges == {names.WAITING: 2, names.RUNNING: 7, names.KV_USAGE: 0.25}
+
+
+def test_what_a_newer_engine_tells_is_taken() -> None:
+    """Deferred requests, computed tokens, adapters, speculation, modelled work, a connector."""
+    state = EngineState(0, 0, arguments={"lora.max_loras": 2})
+    newer = scheduler(
+        1,
+        num_skipped_waiting_reqs=3,
+        running_lora_adapters={"a": 1, "b": 1},
+        num_kv_fetch_reqs_by_stage={"waiting_to_start": 1, "in_progress": 2},
+        kv_connector_stats={"bytes_transferred": [64]},
+        connector_prefix_cache_stats=SimpleNamespace(queries=8, hits=5),
+        spec_decoding_stats=SimpleNamespace(
+            num_drafts=2, num_draft_tokens=6, num_accepted_tokens=3
+        ),
+        perf_stats=SimpleNamespace(
+            num_flops_per_gpu=9, num_read_bytes_per_gpu=8, num_write_bytes_per_gpu=7
+        ),
+    )
+    computed = SimpleNamespace(computed=20, local_cache_hit=5, external_kv_transfer=3)
+    add_steps(state, [(newer, iteration(1, prompt_token_stats=computed))] * 2)
+    assert state.gauges[names.WAITING] == 5
+    assert state.gauges[names.DEFERRED] == 3
+    assert state.gauges[names.RUNNING_LORAS] == 2
+    assert state.gauges[names.FETCHING_KV] == 3
+    assert state.totals[names.LOCAL_CACHED_PROMPT_TOKENS] == 10
+    assert state.totals[names.EXTERNAL_CACHED_PROMPT_TOKENS] == 6
+    assert state.totals[names.KV_TRANSFER_BYTES] == 128
+    assert state.totals[names.PREFILL_TOKENS] == 40
+    assert state.totals[names.EXTERNAL_CACHE_HITS] == 10
+    assert state.totals[names.ACCEPTED_TOKENS] == 6
+    assert state.totals[names.MODELLED_FLOPS] == 18
+
+
+def test_a_load_is_read_of_a_step_of_gauges_or_of_nothing() -> None:
+    """Unknown is None, never zero."""
+    assert load_of(scheduler(4, num_skipped_waiting_reqs=1)) == (3, 4, 0.25)
+    assert load_of({names.WAITING: 1, names.RUNNING: 2}) == (1, 2, None)
+    assert load_of({}) == load_of(None) == (None, None, None)
+
+
+def test_what_is_over_is_zero_again() -> None:
+    """A gauge that a step no longer mentions does not stay where it was."""
+    state = EngineState(0, 0, arguments={"lora.max_loras": 2})
+    fetching = scheduler(
+        1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}
+    )
+    over = scheduler(0, running_lora_adapters={}, num_kv_fetch_reqs_by_stage={})
+    add_steps(state, [(fetching, None)])
+    add_steps(state, [(over, None)])
+    assert (state.gauges[names.RUNNING_LORAS], state.gauges[names.FETCHING_KV]) == (0, 0)

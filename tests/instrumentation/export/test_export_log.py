@@ -1,0 +1,77 @@
+"""The log distinguishes an absent collector from one that refuses, with one line each."""
+
+import logging
+
+import pytest
+from tailspan_vllm.export.export_log import REPEAT_S, ExportLog
+from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.settings import settings_from
+
+HERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+OK = Outcome(Verdict.ACCEPTED)
+AWAY = Outcome(Verdict.UNREACHABLE, "ConnectionError: refused")
+
+
+class Log:
+    """ExportLog on a logger that keeps its lines."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture, **environ: str) -> None:
+        caplog.set_level(logging.INFO)
+        self._caplog = caplog
+        self.now = 0.0
+        self.reports = ExportLog(
+            settings_from({**HERE, **environ}), logging.getLogger("said"), lambda: self.now
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """What was logged."""
+        return [record.getMessage() for record in self._caplog.records]
+
+
+def test_an_outage_is_two_lines_whatever_the_signals(caplog: pytest.LogCaptureFixture) -> None:
+    """One when the first export fails, one when every signal is accepted again."""
+    log = Log(caplog)
+    for signal, outcome in (
+        *(("traces", AWAY), ("metrics", AWAY), ("traces", AWAY)),
+        *(("metrics", OK), ("traces", OK), ("logs", OK)),
+    ):
+        log.reports.note(signal, outcome)  # type: ignore[arg-type]  # a literal
+    gone, back = log.lines
+    assert "no collector at http://127.0.0.1:4318" in gone
+    assert "ConnectionError: refused" in gone
+    assert back.endswith("is back")
+
+
+def test_a_busy_collector_is_not_said_to_be_absent(caplog: pytest.LogCaptureFixture) -> None:
+    """It answered."""
+    log = Log(caplog)
+    log.reports.note("traces", Outcome(Verdict.BUSY, "HTTP 503 Service Unavailable"))
+    (line,) = log.lines
+    assert "asks to wait" in line
+    assert "no collector" not in line
+
+
+def test_a_refusal_is_said_with_its_reason_and_not_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The code counts, not the words: these may be new each time."""
+    log = Log(caplog)
+    for number in range(50):
+        log.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))
+    assert len(log.lines) == 1
+    assert "refuses spans: INVALID_ARGUMENT: span 0" in log.lines[0]
+    log.reports.note("traces", Outcome(Verdict.DENIED, "HTTP 401 Unauthorized"))
+    log.now = REPEAT_S
+    log.reports.note("traces", Outcome(Verdict.REFUSED, "INVALID_ARGUMENT: again"))
+    assert len(log.lines) == 3
+
+
+def test_malformed_variables_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the sending thread had to be started again."""
+    log = Log(caplog, OTEL_EXPORTER_OTLP_TIMEOUT="10s")
+    log.reports.begin()
+    log.reports.begin()
+    capturing, complaint = log.lines
+    assert "go to http://127.0.0.1:4318 (http/protobuf)" in capturing
+    assert "OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid" in complaint

@@ -1,0 +1,216 @@
+"""Requests in flight are reported under the ids of their spans, in bounded number and time."""
+
+import itertools
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.export.in_flight_reports import (
+    MAX_REQUESTS,
+    REFUSED_PAUSE_S,
+    REPORT_S,
+    InFlightReports,
+)
+from tailspan_vllm.export.outbox import Backoff
+from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.exchange import Exchange, Flight
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.request.record_builder import RecordBuilder
+
+from collector.normalise.log_events import normalise_events
+
+RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.CLOUD_REGION: "here"})
+TELLER = RecordBuilder({}, b"x-tenant-id")
+STATE = SimpleNamespace(
+    lora_name="adapter", prompt_len=20, output_kind=SimpleNamespace(name="DELTA")
+)
+
+
+class Collector:
+    """Takes reports, or does not; and the time, which stands still."""
+
+    def __init__(self, *answers: Verdict) -> None:
+        self.now = time.monotonic()
+        self._answers = list(answers)
+        self.messages: list[ExportLogsServiceRequest] = []
+        self.reports = InFlightReports(self, lambda: self.now, Backoff(jitter=lambda: 1.0))
+
+    def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
+        """Take one message."""
+        self.messages.append(message)
+        return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
+
+    def send(self, in_flight: InFlight, after_s: float = 0.0) -> None:
+        """Report, so much later."""
+        self.now += after_s
+        self.reports.send(in_flight, TELLER.in_flight, RESOURCE)
+
+    def told(self) -> list[Any]:
+        """What the collector makes of the last message."""
+        ahead_ns = time.time_ns() + 86_400 * 10**9  # their time has not come yet
+        batch = normalise_events(self.messages[-1].SerializeToString(), ahead_ns)
+        assert not batch.refused
+        return batch.in_flight
+
+
+def a_flight(age_s: float, **headers: bytes) -> Flight:
+    """A chat that the engine has had for so long."""
+    given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+    scope = {"method": "POST", "path": "/v1/chat/completions", "headers": given}
+    exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})
+    exchange.received -= age_s
+    flight = Flight(exchange, None, None)
+    flight.asked(STATE)
+    exchange.flights[flight] = None
+    return flight
+
+
+def in_flight(*flights: Flight) -> InFlight:
+    """These, in their order."""
+    made = InFlight()
+    for flight in flights:
+        made.add(flight)
+    return made
+
+
+def test_a_report_has_what_the_row_will_have() -> None:
+    """Ids, instant and labels; so both are one request to who receives them."""
+    collector = Collector()
+    trace = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
+    flight = a_flight(20, x_tenant_id=b"acme", traceparent=trace)
+    assert flight.exchange is not None
+    flight.exchange.answered({"status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    collector.send(in_flight(flight))
+    (report,) = collector.told()
+    flight.ended = flight.exchange.delivered = time.monotonic()
+    record = TELLER.flight(flight)
+    span = span_of(record, RESOURCE)
+    assert span.context is not None
+    assert report.span_id == f"{span.context.span_id:016x}"
+    assert report.trace_id == f"{span.context.trace_id:032x}" == "a" * 32
+    assert report.received_unix_ns == span.start_time
+    assert (report.tenant, report.route) == ("acme", "/v1/chat/completions")
+    assert (report.lora, report.prompt_tokens, report.streamed) == ("adapter", 20, True)
+    assert (report.replica, report.region) == ("replica-1", "here")
+    assert (report.ttft_s, report.reported_in_flight_s) == (None, None)
+    assert record.reported_in_flight_s == report.age_s
+    assert report.age_s == pytest.approx(20, abs=10)
+
+
+def test_only_requests_that_have_run_for_long_are_reported() -> None:
+    """A server whose requests take less sends nothing."""
+    collector = Collector()
+    collector.send(in_flight(a_flight(4.9), a_flight(1)))
+    assert not collector.messages
+    collector.send(in_flight(a_flight(9), a_flight(1)), REPORT_S)
+    assert len(collector.told()) == 2
+
+
+def test_an_offline_request_is_not_reported() -> None:
+    """Nobody waits for it at the other end of a connection."""
+    collector = Collector()
+    collector.now += 60
+    collector.send(in_flight(Flight(None, None, None)))
+    assert not collector.messages
+
+
+def test_each_report_says_how_old_the_request_was_at_the_last() -> None:
+    """Every ten seconds, however often it is asked; and what has begun has its TTFT."""
+    collector, flight = Collector(), a_flight(20)
+    several = in_flight(flight)
+    collector.send(several)
+    (first,) = collector.told()
+    collector.send(several, 0.5 * REPORT_S)
+    assert len(collector.messages) == 1
+    assert flight.exchange is not None
+    flight.exchange.first_byte = flight.exchange.received + 22.0
+    collector.send(several, 0.5 * REPORT_S)
+    (second,) = collector.told()
+    assert second.reported_in_flight_s == first.age_s
+    assert second.age_s == pytest.approx(first.age_s + REPORT_S)
+    assert second.ttft_s == pytest.approx(22.0)
+
+
+def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
+    """So what the next one says of the last is true."""
+    collector = Collector(Verdict.UNREACHABLE, Verdict.BUSY)
+    several = in_flight(a_flight(20))
+    for _ in range(3):
+        collector.send(several, 2 * REPORT_S)
+    assert len({message.SerializeToString() for message in collector.messages}) == 1
+    collector.send(several, REPORT_S)
+    assert len({message.SerializeToString() for message in collector.messages}) == 2
+
+
+def test_a_refused_report_was_never_made() -> None:
+    """The span does not speak of it, and a backend that takes no logs is left in peace."""
+    collector, flight = Collector(Verdict.REFUSED), a_flight(20)
+    collector.send(in_flight(flight))
+    assert flight.reported_at is None
+    collector.send(in_flight(flight), REFUSED_PAUSE_S - 1)
+    assert len(collector.messages) == 1
+    collector.send(in_flight(flight), 1)
+    (report,) = collector.told()
+    assert report.reported_in_flight_s is None
+
+
+def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
+    """Its span may be on its way already."""
+    collector, several = Collector(), in_flight(a_flight(20), a_flight(20))
+
+    def tell(flight: Flight, now: float) -> Any:
+        several.remove(flight)
+        return TELLER.in_flight(flight, now)
+
+    collector.reports.send(several, tell, RESOURCE)
+    assert not collector.messages
+
+
+def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
+    """The oldest thousand, and nothing of them is kept once they have ended."""
+    collector = Collector()
+    oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
+    rest = a_flight(30)
+    assert rest.exchange is not None
+    several = in_flight(*oldest, *(Flight(rest.exchange, None, None) for _ in range(100_000)))
+    collector.send(several)
+    assert len(collector.told()) == MAX_REQUESTS
+    assert {each.span_id for each in collector.told()} == {f"{f.span_id:016x}" for f in oldest}
+    assert len(collector.messages[0].SerializeToString()) < 2**20
+    several.remove_all(oldest)
+    collector.send(several, REPORT_S)
+    assert len(collector.told()) == MAX_REQUESTS
+    assert not collector.reports._before
+
+
+def test_requests_that_come_and_go_meanwhile_do_no_harm() -> None:
+    """The event loop never waits for the sending thread."""
+    several, stop = in_flight(), threading.Event()
+
+    def serve() -> None:
+        for number in itertools.count():
+            flight = a_flight(20)
+            several.add(flight)
+            if number % 3:
+                several.remove(flight)
+            if len(several) > 500:
+                several.remove_all(several.oldest(400))
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        collector = Collector()
+        for _ in range(20):
+            collector.send(several, REPORT_S)
+            assert all(each.age_s >= 5 for each in collector.told())
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,149 @@
+"""Requests are completed with the engine's account of them, and never wait for it for long."""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tailspan_vllm import names
+from tailspan_vllm.engine_core.link import EngineEnd
+from tailspan_vllm.engine_core.link_messages import encode_account
+from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.export import reader
+from tailspan_vllm.export.account_join import AccountJoin
+from tailspan_vllm.export.reader import Reader
+from tailspan_vllm.export.span_queue import Drops, SpanQueue
+from tailspan_vllm.request.exchange import Flight
+from tailspan_vllm.request.in_flight import InFlight
+from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.record import RequestRecord
+
+PARTS = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
+ACCOUNT = Account(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
+
+
+@pytest.fixture
+def engine() -> Iterator[EngineEnd]:
+    """The engine's end of a link."""
+    end = EngineEnd(_token(), "engine-0")
+    yield end
+    end.close()
+
+
+def _token() -> str:
+    return f"reading-{os.getpid()}"
+
+
+READERS: list[Reader] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close what a test has opened."""
+    yield
+    while READERS:
+        READERS.pop().close()
+
+
+class Waiting:
+    """A reader, and a request that has just ended in its backlog."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.drops = Drops()
+        self.reader = Reader(AccountJoin(_token()), self.drops)
+        READERS.append(self.reader)
+        self.backlog = SpanQueue(10, self.drops)
+        self.changes = changes
+        self.backlog.submit(self._record)
+
+    def _record(self) -> RequestRecord:
+        record = RequestRecord(
+            received=0.5,
+            queued=0.6,
+            scheduled=1.0,
+            first_token=2.0,
+            last_token=3.0,
+            delivered=3.1,
+            wall_offset_ns=0,
+            outcome="stop",
+            basis="http",
+            engine_request_id="one",
+            awaits_account=True,
+        )
+        for name, value in self.changes.items():
+            setattr(record, name, value)
+        return record
+
+    def complete(self, closing: bool = False) -> list[bytes]:
+        """One round. Returns the spans that it made so far."""
+        self.reader.read_link()
+        self.reader.complete([self.backlog], closing)
+        return list(self.backlog.spans)
+
+
+def test_a_request_that_ends_before_the_link_is_there_waits_for_its_account() -> None:
+    """The engine's end is made at its first request, which may be over in milliseconds."""
+    waiting = Waiting()
+    assert waiting.complete() == []
+    engine = EngineEnd(_token(), "engine-0")
+    try:
+        engine.put(encode_account(0, "one", ACCOUNT))
+        waiting.reader.read_link()
+        engine.flush()
+        deadline = time.monotonic() + 20
+        while not (spans := waiting.complete()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        engine.close()
+    assert names.PREFILL_PARTS[0].encode() in spans[0]
+
+
+def test_a_request_does_not_wait_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine on another machine has no link."""
+    monkeypatch.setattr(reader, "JOIN_S", 0.0)
+    assert len(Waiting().complete()) == 1
+
+
+def test_closing_does_not_wait() -> None:
+    """What is known is sent."""
+    assert len(Waiting().complete(closing=True)) == 1
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_request_without_an_account_does_not_wait() -> None:
+    """It never reached the engine."""
+    assert len(Waiting(awaits_account=False).complete()) == 1
+
+
+def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
+    """And costs no other request."""
+    waiting = Waiting(delivered=float("nan"))
+
+    def fails() -> RequestRecord:
+        raise ZeroDivisionError
+
+    waiting.backlog.submit(fails)
+    assert waiting.complete(closing=True) == []
+    assert waiting.drops.snapshot()["failed"] == 2
+
+
+def test_each_sample_reports_the_requests_in_flight() -> None:
+    """With each engine; absent if the process does not know them."""
+    made = Waiting()
+    reader, in_flight = made.reader, InFlight()
+    reader.engines = {number: EngineState(number, 0) for number in (0, 1)}
+    reader.look_at_engines(sampled=True)
+    assert names.IN_FLIGHT not in reader.samples[-1].state.gauges
+    reader.in_flight = lambda: in_flight
+    flight = Flight(None, None, None)
+    in_flight.add(flight)
+    reader.look_at_engines(sampled=True)
+    for sample in list(reader.samples)[-2:]:
+        assert sample.state.gauges[names.IN_FLIGHT] == 1
+        assert sample.state.gauges[names.LAST_STEP_AGE] >= 0
+    in_flight.remove(flight)
+    reader.look_at_engines(sampled=True)
+    assert reader.samples[-1].state.gauges[names.IN_FLIGHT] == 0
+    assert names.LAST_STEP_AGE not in reader.samples[-1].state.gauges

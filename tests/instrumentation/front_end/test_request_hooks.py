@@ -1,0 +1,320 @@
+"""What we put around the front end's methods does as they do, whatever becomes of us."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import guard
+from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.front_end import capture as capture_module
+from tailspan_vllm.front_end import request_hooks
+from tailspan_vllm.front_end.capture import Capture
+from tailspan_vllm.front_end.request_hooks import OPEN, install_on
+from tailspan_vllm.request.exchange import Exchange, current
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.settings import settings_from
+
+from tests.instrumentation import fake_vllm as fake
+
+OURS = [
+    each
+    for owner in (Capture, Sender, request_hooks, capture_module)
+    for each in fake.functions_of(owner)
+    if each[1] not in ("install", "install_on", "process_capture")
+]
+WRAPS = ("_add_request", "_finish", "_finished", "_abort_requests", "_events", "_refused")
+
+
+def an_event(kind: str) -> Any:
+    """What the engine core says has happened to a request."""
+    return SimpleNamespace(type=SimpleNamespace(name=kind), timestamp=1.0)
+
+
+class Server:
+    """A front end whose methods are watched, and what was captured of it."""
+
+    def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
+        self.calls = calls or fake.Calls()
+        self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
+        self.told: list[Any] = []
+        setattr(self.capture.sender, "submit", lambda tell, *_: self.told.append(tell))  # noqa: B010  # a method is replaced
+        processor = processor or fake.output_processor_class(self.calls)
+        stats = fake.iteration_stats_class(self.calls)
+        manager = fake.stat_logger_manager_class(self.calls)
+        self.missing = install_on(self.capture, processor, stats, manager)
+        self.processor, self.stats, self.manager = processor(), stats(), manager()
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """What was told so far."""
+        return [tell() for tell in self.told]
+
+    def call(self, owner: Any, name: str, answer: Any, *args: Any, **kwargs: Any) -> None:
+        """Call a method, and check that it is as if we were not there."""
+        self.calls.answers[name] = answer
+        before = len(self.calls.made)
+        assert getattr(owner, name)(*args, **kwargs) is answer
+        ((called, (given, named)),) = self.calls.made[before:]
+        assert (called, given[0]) == (name, owner)
+        for was, sent in zip(given[1:], args, strict=False):
+            assert was is sent
+        for key, value in kwargs.items():
+            assert named.get(key, value) is value
+
+    def add(self, request_id: str, changed: Any = None) -> Any:
+        """Send a request to the engine. Returns its state."""
+        request = fake.request(request_id)
+        if changed is not None:
+            changed("request", request)
+        self.call(self.processor, "add_request", object(), request, "prompt", parent_req=None)
+        return next(reversed(self.processor.request_states.values()))
+
+    def serve(self, changed: Any = None) -> Exchange:
+        """Three requests of one call: one ends, one is aborted, one is struck off."""
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+        exchange = Exchange(scope)
+        token = current.set(exchange)
+        try:
+            one, other, third = (self.add(name, changed) for name in ("one", "other", "third"))
+            if changed is not None:
+                for state in (one, other, third):
+                    changed("state", state)
+                    if isinstance(getattr(state, "stats", None), SimpleNamespace):
+                        changed("stats", state.stats)
+            events = [an_event("QUEUED"), an_event("PREEMPTED"), an_event("SCHEDULED")]
+            if changed is not None:
+                events = changed("events", events) or events
+            stats = getattr(one, "stats", None)
+            self.call(self.stats, "update_from_events", None, "one", events, True, stats, None)
+            self.call(self.processor, "_finish_request", object(), one)
+            self.call(self.processor, "_update_stats_from_finished", 3, one, "stop", object())
+            self.call(self.processor, "abort_requests", ["other"], ["other"], True)
+            self.call(self.processor, "_finish_request", object(), third)
+            self.call(self.manager, "record_admission_rejection", None, "queue full")
+        finally:
+            current.reset(token)
+        exchange.refused = None  # it is answered all the same
+        exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
+        exchange.first_byte = exchange.delivered = time.monotonic()
+        guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
+        return exchange
+
+
+def failures() -> int:
+    """How many failures were counted so far."""
+    return sum(guard.failures.values())
+
+
+def test_a_call_without_faults_counts_no_failure() -> None:
+    """Else the tests below would prove nothing."""
+    server, before = Server(), failures()
+    server.serve()
+    assert server.missing == []
+    assert sorted(record.outcome for record in server.records) == ["abort", "error", "stop"]
+    assert [len(record.preempted_at) for record in server.records] == [1, 0, 0]
+    assert failures() == before
+    assert not getattr(server.processor, OPEN)
+
+
+@pytest.mark.parametrize(("owner", "name"), OURS, ids=lambda each: getattr(each, "__name__", each))
+def test_whichever_of_our_functions_raises(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The front end works as before, and each failure is counted."""
+    called: list[str] = []
+    boom = fake.raising(called, name)
+    is_property = isinstance(vars(owner)[name], property)
+    if name in WRAPS:
+        monkeypatch.setattr(owner, name, lambda original, *_: (_ for _ in ()).throw(TypeError()))
+        server, before = Server(), failures()
+        server.serve()
+        assert server.missing
+        return
+    server, before = Server(), failures()
+    monkeypatch.setattr(owner, name, property(boom) if is_property else boom)
+    server.serve()
+    assert (failures() > before) == bool(called)
+
+
+THINGS = [
+    *(("request", name) for name in ("request_id", "trace_headers")),
+    *(
+        ("state", name)
+        for name in (
+            *("request_id", "external_req_id", "parent_req", "lora_name", "prompt_len"),
+            *("num_cached_tokens", "stats"),
+        )
+    ),
+    *(
+        ("stats", name)
+        for name in (
+            *("arrival_time", "queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts"),
+            "num_generation_tokens",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "change", [None, lambda: None, lambda: 3, lambda: "text", lambda: iter(())]
+)
+@pytest.mark.parametrize(("kind", "attribute"), THINGS)
+def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: Any) -> None:
+    """Missing, or of another type: the front end works as before, and the call is told once."""
+
+    def changed(what: str, thing: Any) -> None:
+        if what != kind:
+            return
+        if change is not None:
+            setattr(thing, attribute, change())
+        elif attribute != "request_id":  # the original itself could not do without
+            vars(thing).pop(attribute, None)
+
+    server = Server()
+    if kind == attribute == "request":
+        return
+    exchange = server.serve(changed)
+    if exchange.flights:
+        server.capture.give_up_on(exchange)
+    assert 1 <= len(server.told) <= 4
+    assert not server.capture._lost
+
+
+def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
+    """It may be read but once, and it is not ours."""
+    server, before = Server(), failures()
+    events = iter([an_event("PREEMPTED")])
+    state = server.add("one")
+    server.call(server.stats, "update_from_events", None, "one", events, True, state.stats, None)
+    assert len(list(events)) == 1
+    aborted = iter(["one"])
+    server.call(server.processor, "abort_requests", aborted, iter(["one"]), internal=True)
+    assert list(aborted) == ["one"]
+    assert failures() == before + 2
+
+
+def test_what_the_front_end_raises_is_raised() -> None:
+    """The same exception, and the method is called once."""
+    server = Server()
+    state = server.add("one")
+    for owner, name, arguments in (
+        (server.processor, "add_request", (fake.request("new"), "prompt")),
+        (server.processor, "_finish_request", (state,)),
+        (server.processor, "_update_stats_from_finished", (state, "stop", None)),
+        (server.processor, "abort_requests", (["one"], True)),
+        (server.stats, "update_from_events", ("one", [], True, state.stats, None)),
+        (server.manager, "record_admission_rejection", ("full",)),
+    ):
+        error = server.calls.raised[name] = KeyError(name)
+        before = len(server.calls.made)
+        with pytest.raises(KeyError) as raised:
+            getattr(owner, name)(*arguments)
+        assert raised.value is error
+        assert len(server.calls.made) == before + 1
+
+
+def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
+    """They are found by name, else by place, however they are given."""
+    calls = fake.Calls()
+
+    class OutputProcessor(fake.output_processor_class(calls)):  # type: ignore[misc]  # made by a function
+        def add_request(self, req: Any, prompt: Any = None, **more: Any) -> Any:
+            return super().add_request(req, prompt)
+
+        def _update_stats_from_finished(
+            self, new: Any, *, finish_reason: Any, req_state: Any
+        ) -> Any:
+            return super()._update_stats_from_finished(req_state, finish_reason, new)
+
+    server, before = Server(calls, OutputProcessor), failures()
+    server.processor.add_request(req=fake.request("one"), more=1)
+    state = server.processor.request_states["one"]
+    server.processor._update_stats_from_finished(0, finish_reason="length", req_state=state)
+    assert [record.outcome for record in server.records] == ["length"]
+    assert failures() == before
+
+
+@pytest.mark.parametrize("name", ["add_request", "_update_stats_from_finished"])
+def test_without_a_method_that_it_needs_the_edge_alone_is_told(name: str) -> None:
+    """A method that is gone, or has become a coroutine; nothing is wrapped."""
+
+    async def coroutine(self: Any) -> None:
+        """It would be another result."""
+
+    for replacement in (None, coroutine):
+        calls = fake.Calls()
+        cls = fake.output_processor_class(calls)
+        setattr(cls, name, replacement)
+        as_they_were = dict(vars(cls))
+        server = Server(calls, cls)
+        assert any(f"OutputProcessor.{name}" in each for each in server.missing)
+        assert dict(vars(cls)) == as_they_were
+        assert not server.capture.sees_engine
+
+
+def test_a_state_that_lacks_what_is_read_is_noticed_at_the_first_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line names it, and requests are told as the HTTP edge sees them from that one on."""
+    caplog.set_level("WARNING", "vllm.tailspan")
+    server = Server()
+
+    class Renamed(dict[str, Any]):
+        """States whose LoRA has another name."""
+
+        def __setitem__(self, key: str, state: Any) -> None:
+            vars(state).pop("lora_name")
+            super().__setitem__(key, state)
+
+    server.processor.request_states = Renamed()
+    server.serve()
+    server.serve()
+    assert [(record.outcome, record.basis) for record in server.records] == [("stop", "edge")] * 2
+    (line,) = [record.message for record in caplog.records]
+    assert line.endswith("serving goes on: this vLLM lacks SimpleNamespace.lora_name")
+
+
+def test_a_request_that_we_fail_to_follow_is_told_as_the_edge_sees_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was answered: it is neither rejected nor did the engine fall silent."""
+    for broken in ("facts_of", "Flight"):
+        server = Server()
+        with monkeypatch.context() as patched:
+            patched.setattr(capture_module, broken, fake.raising([], broken))
+            server.serve()
+        assert [(record.outcome, record.basis) for record in server.records] == [("stop", "edge")]
+        assert not server.capture._lost
+        server.serve()
+        assert len(server.told) == 4
+
+
+def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None:
+    """A client chooses how many, and leaves: each is aborted by itself, in constant time."""
+    server = Server()
+    exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
+    token = current.set(exchange)
+    ids = [f"cmpl-{number}" for number in range(20_000)]
+    begun = time.monotonic()
+    for name in ids:
+        server.add(name)
+        server.calls.made.clear()
+    exchange.delivered = time.monotonic()
+    for name in ids:
+        server.processor.abort_requests([name], internal=True)
+        server.calls.made.clear()
+    current.reset(token)
+    assert len(server.told) == len(ids)
+    assert not getattr(server.processor, OPEN)
+    assert not exchange.flights
+    assert time.monotonic() - begun < 20  # 0.5 s; the square of it took minutes
+
+
+def test_requests_whose_end_is_not_seen_are_not_kept() -> None:
+    """Ids that come again and again, and ends of another kind: vLLM's own books decide."""
+    server = Server()
+    for number in range(10_000):
+        server.add(f"id-{number}")
+        server.processor.request_states.clear()
+    assert len(getattr(server.processor, OPEN)) < 2000

@@ -1,0 +1,136 @@
+"""A record becomes a span that any OpenTelemetry backend can show."""
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.export.span_queue import SPAN_BYTES
+from tailspan_vllm.otlp.encoder import encode, encode_span
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
+from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.text_limits import TEXT_LIMIT
+
+RESOURCE = Resource({"service.name": "vllm"})
+
+
+def a_record(**given: object) -> RequestRecord:
+    """An answered request of one second that began 100 s after the clock's zero."""
+    fields: dict[str, object] = {
+        "received": 100.0,
+        "delivered": 101.0,
+        "wall_offset_ns": 1_700_000_000_000_000_000,
+        "outcome": "stop",
+        "basis": "http",
+        "queued": 100.1,
+        "scheduled": 100.2,
+        "first_token": 100.4,
+        "first_byte": 100.41,
+        "last_token": 100.9,
+        "model": "m",
+        **given,
+    }
+    return RequestRecord(**fields)  # type: ignore[arg-type]
+
+
+def test_instants_are_placed_on_the_calendar_by_one_offset() -> None:
+    """No duration is taken across two clocks."""
+    span = span_of(a_record(), RESOURCE)
+    assert span.start_time == 1_700_000_100_000_000_000
+    assert span.end_time == span.start_time + 1_000_000_000
+    at = {event.name: event.timestamp for event in span.events}
+    assert at[names.FIRST_TOKEN] == span.start_time + 400_000_000
+
+
+def test_ttft_is_from_received_to_the_first_byte() -> None:
+    """At the server's edge, where the client's clock would start and stop."""
+    attributes = span_of(a_record(), RESOURCE).attributes or {}
+    assert attributes[names.TTFT] == 100.41 - 100.0
+    unseen = span_of(a_record(basis="engine", first_byte=None), RESOURCE).attributes or {}
+    assert unseen[names.TTFT] == 100.4 - 100.0
+
+
+def test_an_answer_that_never_began_has_no_ttft() -> None:
+    """The bytes of an error message are no first token."""
+    refused = a_record(
+        outcome="rejected", queued=None, scheduled=None, first_token=None, last_token=None
+    )
+    attributes = span_of(refused, RESOURCE).attributes or {}
+    assert names.TTFT not in attributes
+    assert names.FINISH_REASONS not in attributes
+    assert attributes[names.FRONTEND] == 1.0
+
+
+def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
+    """`traceparent` becomes the parent."""
+    child = span_of(a_record(trace_id=7, parent_span_id=9), RESOURCE)
+    assert child.context is not None
+    assert child.parent is not None
+    assert (child.context.trace_id, child.parent.span_id) == (7, 9)
+    assert span_of(a_record(), RESOURCE).parent is None
+
+
+def test_what_is_encoded_is_valid_otlp() -> None:
+    """The SDK's own encoders take what we build."""
+    span = span_of(a_record(), RESOURCE)
+    ours = ExportTraceServiceRequest.FromString(encode([span]))
+    theirs = encode_spans([span])
+    for message in (ours, theirs):
+        message.resource_spans[0].scope_spans[0].spans[0].attributes.sort(key=lambda each: each.key)
+    assert ours == theirs
+    (resource_spans,) = encode_spans([span]).resource_spans
+    assert resource_spans.scope_spans[0].scope.name == names.SCOPE
+    state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
+    data = metrics_of([Sample(2, state.snapshot({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
+    (resource_metrics,) = encode_metrics(data).resource_metrics
+    told = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
+    assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
+
+
+def test_samples_of_several_instants_go_out_together() -> None:
+    """Each metric once, with a point for each sample, which no later step changes."""
+    state = EngineState(0, 0, gauges={names.WAITING: 0}, totals={names.STEPS: 0})
+    samples = []
+    for at in (1, 2, 3):
+        state.gauges[names.WAITING] = at
+        state.add(names.STEPS, 10)
+        samples.append(Sample(at, state.snapshot({}, {"send": at})))
+    (entry,) = encode_metrics(metrics_of(samples, RESOURCE)).resource_metrics
+    waiting, steps, failures = entry.scope_metrics[0].metrics
+    points = [(point.time_unix_nano, point.as_int) for point in waiting.gauge.data_points]
+    assert points == [(1, 1), (2, 2), (3, 3)]
+    assert [point.as_int for point in steps.sum.data_points] == [10, 20, 30]
+    assert [point.as_int for point in failures.sum.data_points] == [1, 2, 3]
+
+
+def test_every_metric_has_a_unit() -> None:
+    """A number without a unit does not leave the process."""
+    told = [
+        name
+        for value in vars(names).values()
+        for name in (value if isinstance(value, tuple) else (value,))
+    ]
+    metrics = {
+        name
+        for name in told
+        if isinstance(name, str)
+        and name.startswith(
+            ("tailspan.engine.", "tailspan.process.", "tailspan.host.", "tailspan.instr")
+        )
+    }
+    assert metrics - {names.ENGINE_STARTED, names.ENGINE_VERSION, names.LOADING} == set(names.UNITS)
+
+
+def test_a_span_at_every_limit_fits_in_the_queue() -> None:
+    """Texts of 256 characters of four bytes each, and as many preemptions as are kept."""
+    text = "\U0001f600" * TEXT_LIMIT
+    instants = [100.3] * PREEMPTIONS_KEPT
+    record = a_record(
+        **dict.fromkeys(("request_id", "lora", "route", "tenant", "error_type", "config"), text),
+        preempted_at=instants,
+        resumed_at=instants,
+    )
+    assert len(encode_span(span_of(record, RESOURCE))) <= SPAN_BYTES

@@ -1,0 +1,21 @@
+"""Incidents as they are kept, in every database."""
+
+from sqlalchemy import Engine
+
+from store.alerting.incidents import IncidentRow, keep_evaluation, read_overlapping
+
+
+def incident(slo: str, began_s: int, ended_s: int | None) -> IncidentRow:
+    """A page."""
+    return IncidentRow(slo, "page", began_s + 60, began_s, began_s, ended_s, began_s, "20", None)
+
+
+def test_the_incidents_of_a_range_are_those_of_all_objectives(engine: Engine) -> None:
+    """What ended before it, or began after it, is not among them; what goes on is."""
+    early, over, open_ = incident("a", 100, 200), incident("a", 300, 500), incident("b", 400, None)
+    keep_evaluation(engine, "a", 600, [early, over])
+    keep_evaluation(engine, "b", 600, [open_])
+    assert read_overlapping(engine, 450, 600) == [over, open_]
+    assert read_overlapping(engine, 200, 300) == []
+    assert read_overlapping(engine, 0, 350) == [early, over]
+    assert read_overlapping(engine, 9_000, 9_100) == [open_]

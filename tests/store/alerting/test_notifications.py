@@ -1,0 +1,98 @@
+"""The outbox as a table: what is due, and what a failure takes along."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.notifications import (
+    FIRING,
+    RESOLVED,
+    Delivery,
+    Notification,
+    due_notifications,
+    forget_told,
+    keep_notifications,
+    read_notifications,
+)
+from store.database import open_database
+from store.errors import StoreUnavailable
+
+BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s=100)
+OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
+
+
+def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
+    """One for each incident, transition and channel."""
+    keep_notifications(engine, [])
+    keep_notifications(engine, [BEGUN])
+    later = replace(BEGUN, message="later", problem="busy")
+    keep_notifications(engine, [later, OVER])
+    assert read_notifications(engine, "chat") == [OVER, later]
+    assert read_notifications(engine, "other") == []
+
+
+def test_what_is_due_is_given_in_order(engine: Engine) -> None:
+    """To its channel, when it is time; the end once the beginning is delivered."""
+    older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
+    keep_notifications(engine, [OVER, BEGUN, older])
+    assert due_notifications(engine, "team", 99) == []
+    assert due_notifications(engine, "other", 300) == []
+    assert due_notifications(engine, "team", 300) == [older, BEGUN]
+    repeated = replace(BEGUN, state=Delivery.DELIVERED, next_unix_s=160)
+    keep_notifications(engine, [repeated])
+    assert due_notifications(engine, "team", 300) == [older, OVER]
+
+
+def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) -> None:
+    """And waits for no future; what was delivered then is not repeated faster."""
+    waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
+    repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
+    keep_notifications(engine, [waits, repeated])
+    assert due_notifications(engine, "team", 300) == [waits]
+
+
+def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
+    """That of the same incident and channel alone, when it comes up."""
+    elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
+    dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
+    keep_notifications(engine, [dead, OVER, *elsewhere])
+    assert due_notifications(engine, "team", 300) == []
+    rows = read_notifications(engine, "chat")
+    states = {(row.transition, row.channel): row.state for row in rows}
+    assert states[RESOLVED, "team"] == Delivery.DEAD
+    assert states[RESOLVED, "other"] == Delivery.PENDING
+
+
+def test_a_database_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    """As an error of ours: the next look makes up for it."""
+    url = f"sqlite:///{tmp_path}/tailspan.db"
+    engine, hasty = open_database(url), open_database(url, busy_timeout_s=0.01)
+    with engine.connect() as holding:
+        holding.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            keep_notifications(hasty, [BEGUN])
+    hasty.dispose()
+    engine.dispose()
+
+
+def test_what_was_told_of_old_incidents_goes_as_a_whole(engine: Engine) -> None:
+    """Never while something of it is due or it goes on: the rest would be told anew."""
+    ended = {1: 150, 2: 150, 3: None, 4: 950}
+    incidents = [
+        IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)
+        for fired, over in ended.items()
+    ]
+    keep_evaluation(engine, "chat", 1_000, incidents)
+    rows = [
+        replace(each, fired_unix_s=fired, next_unix_s=None, state=Delivery.DELIVERED)
+        for fired in ended
+        for each in ([BEGUN, OVER] if ended[fired] else [BEGUN])
+    ]
+    rows[3] = replace(rows[3], state=Delivery.PENDING, next_unix_s=900)
+    keep_notifications(engine, rows)
+    assert forget_told(engine, 900) == 1
+    assert {row.fired_unix_s for row in read_notifications(engine, "chat")} == {2, 3, 4}
+    assert len(read_notifications(engine, "chat")) == 5

@@ -1,0 +1,128 @@
+"""Counts that are kept, apart from the requests they are of."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.notifications import Notification, keep_notifications, read_notifications
+from store.alerting.slo_counts import (
+    Counted,
+    SloCount,
+    count_again,
+    counted,
+    keep_counts,
+    oldest_request_unix_ns,
+    read_counts,
+    stepped_counts,
+    summed_counts,
+)
+from store.simulation_removal import forget_simulated
+from telemetry.requests import Source
+
+FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
+
+
+def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
+    """No counts are not counts of nothing."""
+    assert counted(engine, "a") is None
+    assert read_counts(engine, "a", 0, 1000) == []
+
+
+def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> None:
+    """From left out, to included."""
+    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
+    keep_counts(engine, "b", [], Counted(0, 60))
+    assert counted(engine, "a") == Counted(0, 120)
+    assert counted(engine, "b") == Counted(0, 60)
+    assert read_counts(engine, "a", 0, 120) == [FIRST, SECOND]
+    assert read_counts(engine, "a", 60, 120) == [SECOND]
+    assert read_counts(engine, "b", 0, 120) == []
+
+
+def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
+    """What a crash interrupted is simply done again."""
+    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
+    keep_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], Counted(0, 180))
+    assert [each.until_unix_s for each in read_counts(engine, "a", 0, 999)] == [60, 120, 180]
+    assert counted(engine, "a") == Counted(0, 180)
+
+
+def test_the_database_adds_up_between_instants(engine: Engine) -> None:
+    """From left out, to included; where nothing is kept there is no bucket, not one of zeros."""
+    every = [SloCount(60 * n, n, 1, 0, 0, n % 2) for n in range(1, 11)]
+    keep_counts(engine, "a", every, Counted(0, 600))
+    keep_counts(engine, "b", [SloCount(60, 999, 0, 0, 0, 0)], Counted(0, 600))
+    assert summed_counts(engine, "a", [0, 120, 600, 900]) == [
+        SloCount(120, 3, 2, 0, 0, 1),
+        SloCount(600, 52, 8, 0, 0, 4),
+    ]
+    assert summed_counts(engine, "c", [0, 900]) == []
+    assert stepped_counts(engine, "a", 60, 500, 240) == [
+        SloCount(300, 14, 4, 0, 0, 2),
+        SloCount(540, 21, 3, 0, 0, 1),
+    ]
+    assert stepped_counts(engine, "a", 600, 900, 60) == []
+
+
+def test_deleting_a_simulation_leaves_real_counts_and_incidents(
+    engine: Engine, write: Callable[..., None], request_row: Callable[..., object]
+) -> None:
+    """Counts of real requests stay, also those whose rows are long gone."""
+    assert oldest_request_unix_ns(engine) is None
+    write(request_row(source=Source.SIMULATOR))
+    assert oldest_request_unix_ns(engine) is not None
+    simulated = replace(SECOND, simulated=True)
+    keep_counts(engine, "a", [FIRST, SECOND, simulated], Counted(0, 120))
+    keep_evaluation(engine, "chat", 120, [incident(60, False), incident(120, True)])
+    keep_notifications(engine, [notification(60), notification(120)])
+    assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND, simulated]
+    forget_simulated(engine)
+    assert counted(engine, "a") == Counted(0, 120)
+    assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND]
+    assert [each.fired_unix_s for each in read_incidents(engine, "chat")] == [60]
+    assert [each.fired_unix_s for each in read_notifications(engine, "chat")] == [60]
+    assert evaluated_until(engine, "chat") == 120
+
+
+def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(
+    engine: Engine,
+) -> None:
+    """What only a simulation covered was not watched."""
+    keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
+    keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
+    keep_counts(engine, "c", [FIRST], Counted(0, 180))
+    forget_simulated(engine)
+    assert counted(engine, "a") == Counted(105, 180)
+    assert counted(engine, "b") is None
+    assert counted(engine, "c") == Counted(0, 180)
+
+
+def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
+    """They may lack requests whose marks another evaluator has removed meanwhile."""
+    keep_counts(engine, "a", [FIRST], Counted(0, 120))
+    count_again(engine, 60, [])
+    assert counted(engine, "a") == Counted(0, 60)
+    assert not keep_counts(engine, "a", [SECOND], Counted(0, 180), since=Counted(0, 120))
+    assert counted(engine, "a") == Counted(0, 60)
+    assert keep_counts(engine, "a", [SECOND], Counted(0, 180), since=Counted(0, 60))
+    assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND]
+
+
+def test_a_step_that_is_empty_when_counted_again_is_deleted(engine: Engine) -> None:
+    """A row from a better source may have moved its request to another step."""
+    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
+    count_again(engine, 60, [])
+    assert keep_counts(engine, "a", [], Counted(0, 120), since=Counted(0, 60))
+    assert read_counts(engine, "a", 0, 999) == [FIRST]
+
+
+def incident(fired_s: int, simulated: bool) -> IncidentRow:
+    """An incident that fired then."""
+    return IncidentRow("chat", "page", fired_s, 0, fired_s, None, fired_s, "20", None, simulated)
+
+
+def notification(fired_s: int) -> Notification:
+    """Of that incident."""
+    return Notification("chat", "page", fired_s, "firing", "hook", "{}", fired_s)

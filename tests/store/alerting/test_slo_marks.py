@@ -1,0 +1,92 @@
+"""Marks of steps that are to be counted: written with the rows, removed with the recount."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Engine, event
+
+from store.alerting.slo_counts import Counted, count_again, counted, keep_counts
+from store.alerting.slo_marks import marks_of, read_marks
+from store.errors import StoreError
+from store.writer import Writer
+from telemetry.request_rows import RequestRows
+from telemetry.requests import RequestTimeline, Source
+
+S = 10**9
+START_S = 1_790_000_010
+
+Row = Callable[..., RequestTimeline]
+
+
+@pytest.fixture
+def writer(engine: Engine) -> Iterator[Writer]:
+    """Of an empty database."""
+    with Writer(engine) as writer:
+        yield writer
+
+
+def test_a_step_is_marked_once_for_each_source(request_row: Row) -> None:
+    """With the earliest instant at which one of its requests was received."""
+    rows = [
+        request_row(received_unix_ns=(START_S + 1) * S, e2e_s=13.9),
+        request_row(received_unix_ns=(START_S + 4) * S, e2e_s=11.0),
+        request_row(received_unix_ns=(START_S + 4) * S, e2e_s=11.1),
+        request_row(received_unix_ns=START_S * S, e2e_s=1.0, source=Source.NATIVE),
+    ]
+    marks = marks_of([RequestRows.of(rows), RequestRows.of([])])
+    assert {(each.until_unix_s, each.source, each.received_unix_ns) for each in marks} == {
+        (START_S + 15, "instrumentation", (START_S + 1) * S),
+        (START_S + 30, "instrumentation", (START_S + 4) * S),
+        (START_S + 15, "native", START_S * S),
+    }
+    assert len({each.token for each in marks}) == 1
+    assert marks_of([RequestRows.of(rows[:3])])[0][1:] == marks[0][1:]
+
+
+def test_marks_are_committed_with_their_rows(
+    engine: Engine, writer: Writer, request_row: Row
+) -> None:
+    """A transaction that fails leaves neither; a repeated row is marked again."""
+    row = request_row(received_unix_ns=START_S * S, e2e_s=1.0)
+    writer.submit([row], []).result(10)
+    writer.submit([row], []).result(10)
+    assert [each.until_unix_s for each in read_marks(engine, 10)] == [START_S + 15] * 2
+    bad = request_row(received_unix_ns=START_S * S, e2e_s=float("inf"))
+    with pytest.raises(StoreError):
+        writer.submit([bad], []).result(10)
+    assert len(read_marks(engine, 10)) == 2
+    assert len(read_marks(engine, 1)) == 1
+
+
+def test_marks_go_with_the_stretch_they_shorten(
+    engine: Engine, writer: Writer, request_row: Row
+) -> None:
+    """All of it or nothing; marks of later transactions stay."""
+    keep_counts(engine, "a", [], Counted(0, START_S + 60))
+    writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
+    marks = read_marks(engine, 10)
+    writer.submit([request_row(received_unix_ns=(START_S + 1) * S, e2e_s=1.0)], []).result(10)
+    count_again(engine, START_S, marks)
+    assert counted(engine, "a") == Counted(0, START_S)
+    left = read_marks(engine, 10)
+    assert len(left) == 1
+    assert left[0].token != marks[0].token
+
+
+def test_a_recount_that_fails_half_way_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
+    """What is to be counted is taken off the list after that is certain."""
+    keep_counts(sqlite, "a", [], Counted(0, START_S + 60))
+    with Writer(sqlite) as writer:
+        writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
+    marks = read_marks(sqlite, 10)
+
+    def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("DELETE FROM slo_marks"):
+            raise RuntimeError("the process is stopped here")
+
+    event.listen(sqlite, "before_cursor_execute", fail)
+    with pytest.raises(RuntimeError):
+        count_again(sqlite, START_S, marks)
+    event.remove(sqlite, "before_cursor_execute", fail)
+    assert counted(sqlite, "a") == Counted(0, START_S + 60)
+    assert read_marks(sqlite, 10) == marks

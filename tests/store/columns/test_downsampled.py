@@ -1,0 +1,87 @@
+"""Long stretches of time, read in evenly spread slots."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine
+
+from store.columns import downsampled
+from store.queries import Window
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+from telemetry.requests import RequestTimeline
+
+START_NS = 1_763_634_000_000_000_000
+COLUMNS = ("replica", "at_unix_ns", "steps_total", "simulated")
+
+
+def window(length_s: int) -> Window:
+    """From the start on."""
+    return Window(START_NS, START_NS + length_s * 10**9)
+
+
+def test_few_rows_are_read_whole_and_in_their_order(
+    engine: Engine, sample_row: Callable[..., EngineSample]
+) -> None:
+    """With the columns asked for; the window is half open."""
+    rows = [sample_row(number, steps_total=number) for number in reversed(range(100))]
+    with Writer(engine) as writer:
+        writer.submit([], rows).result()
+    found = downsampled.engine_samples(engine, window(50), COLUMNS)
+    assert found.one_in == 1
+    assert found.table["steps_total"].to_pylist() == list(range(50))
+    assert found.table["simulated"].to_pylist() == [False] * 50
+    assert found.table["replica"].to_pylist() == ["a"] * 50
+
+
+def test_many_rows_are_thinned_to_whole_slots_all_over_the_window(
+    engine: Engine, sample_row: Callable[..., EngineSample]
+) -> None:
+    """About as many as are wanted; each slot has its neighbours, so that totals can be held
+    against one another."""
+    rows = [sample_row(number, steps_total=number) for number in range(1200)]
+    with Writer(engine) as writer:
+        writer.submit([], rows).result()
+    found = downsampled.engine_samples(engine, window(1200), COLUMNS, most_rows=300)
+    steps = np.array(found.table["steps_total"].to_pylist())
+    every_s = found.every_s
+    assert (found.one_in in range(3, 7), every_s) == (True, 16 * found.one_in)
+    assert steps.size * found.one_in == pytest.approx(1200, rel=0.15)
+    runs = np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1)
+    assert {run.size for run in runs[1:-1]} == {16}
+    assert {int(b[0] - a[0]) for a, b in pairwise(runs[1:-1])} == {every_s}
+    assert steps[0] < every_s
+    assert steps[-1] >= 1200 - every_s
+
+
+def test_requests_and_gpus_are_thinned_alike(
+    engine: Engine,
+    request_row: Callable[..., RequestTimeline],
+    gpu_row: Callable[..., GpuSample],
+) -> None:
+    """With filters, and unknown values as they are."""
+    requests = [request_row(number, tenant=("a", "b")[number % 2]) for number in range(600)]
+    gpus = [gpu_row(number, replica=("a", "b")[number % 2]) for number in range(600)]
+    with Writer(engine) as writer:
+        writer.submit(requests, [], [], gpus).result()
+    some = downsampled.requests(
+        engine,
+        window(600),
+        ["received_unix_ns", "tenant", "ttft_s"],
+        {"tenant": "a"},
+        most_rows=150,
+    )
+    assert some.one_in in range(3, 7)
+    assert set(some.table["tenant"].to_pylist()) == {"a"}
+    assert some.table["ttft_s"].null_count == some.table.num_rows > 40
+    cards = downsampled.gpu_samples(engine, window(600), ["replica", "at_unix_ns"], most_rows=150)
+    assert cards.table.num_rows * cards.one_in == pytest.approx(600, rel=0.2)
+
+
+def test_an_empty_store_has_no_rows(engine: Engine) -> None:
+    """With the columns all the same."""
+    found = downsampled.engine_samples(engine, window(10**6), COLUMNS)
+    assert (found.table.num_rows, found.table.column_names) == (0, list(COLUMNS))

@@ -1,0 +1,35 @@
+"""What an explanation rests on, read at once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from store.columns.evidence import evidence
+from store.database import open_database
+from store.queries import Window
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+START_NS = 1_763_634_000_000_000_000
+
+
+def test_only_the_asked_columns_and_requests_of_the_window_are_read(
+    tmp_path: Path, request_row: Callable[..., RequestTimeline]
+) -> None:
+    """A column that the store does not have is left out, for the asker to do without."""
+    engine = open_database(f"sqlite:///{tmp_path / 'made.db'}")
+    rows = [request_row(number, tenant=("acme", "blue")[number % 2]) for number in range(6)]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result()
+    found = evidence(
+        engine,
+        Window(START_NS + 10**9, START_NS + 4 * 10**9),
+        ["received_unix_ns", "e2e_s", "of_a_later_version"],
+        {"tenant": "blue"},
+    )
+    engine.dispose()
+    assert found.requests.column_names == ["received_unix_ns", "e2e_s"]
+    assert found.requests["received_unix_ns"].to_pylist() == [
+        START_NS + 10**9,
+        START_NS + 3 * 10**9,
+    ]
+    assert (found.engines.num_rows, found.gpus.num_rows, tuple(found.starts)) == (0, 0, ())

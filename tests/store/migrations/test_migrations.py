@@ -1,0 +1,307 @@
+"""Databases of older versions are upgraded with their data; unknown ones are refused."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, inspect, text
+
+from rig.clickhouse import ClickHouses
+from store import migrations
+from store.alerting.slo_counts import read_counts
+from store.database import folder, open_database
+from store.errors import DatabaseMissing, StoreError
+from store.migrations import alembic_config
+from store.migrations.all_tables import METADATA
+from store.migrations.drift import drift
+from store.queries import Window, request_table
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+EVER = Window(0, 2**63 - 1)
+
+ADDS_A_COLUMN = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "9999", "{head}", None, None
+
+def upgrade():
+    with op.batch_alter_table("requests") as batch:  # writes the table anew
+        batch.add_column(sa.Column("colour", sa.Text()))
+        batch.alter_column("tenant", new_column_name="renter")
+    op.execute("UPDATE requests SET colour = 'blue'")
+    {then}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
+    """A database with two requests."""
+    path = tmp_path / "tailspan.db"
+    engine = open_database(f"sqlite:///{path}")
+    with Writer(engine) as writer:
+        writer.submit([request_row(1, tenant="acme"), request_row(2, tenant=None)], []).result(10)
+    engine.dispose()
+    return path
+
+
+def set_revision(path: Path, revision: str) -> None:
+    """Say that a file has another revision."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE tailspan_revision SET version_num = ?", [revision])
+    connection.close()
+
+
+@pytest.fixture
+def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A Tailspan with one more revision, which ends with this statement."""
+
+    def make(then: str) -> Path:
+        folder = tmp_path / "migrations"
+        shutil.copytree(migrations.FOLDER, folder)
+        revision = ADDS_A_COLUMN.format(head=migrations.head(), then=then)
+        (folder / "versions" / "9999_more.py").write_text(revision)
+        monkeypatch.setattr(migrations, "FOLDER", folder)
+        return folder
+
+    return make
+
+
+def contents(path: Path) -> list[str]:
+    """Everything in a database, as SQL."""
+    connection = sqlite3.connect(path)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], str]) -> None:
+    """Where this fails: python -m store.migrations "What you changed", and read what it wrote."""
+    made = open_database(new_sql_url())
+    grown = create_engine(new_sql_url())
+    folder(grown).mkdir(parents=True, exist_ok=True)
+    with grown.begin() as connection:
+        command.upgrade(alembic_config.config(connection), "head")
+    for each in (made, grown):
+        with each.connect() as connection:
+            assert drift(connection) == []
+        for table in METADATA.tables:  # Alembic compares no keys
+            key = inspect(each).get_pk_constraint(table)["constrained_columns"]
+            assert key == [column.name for column in METADATA.tables[table].primary_key], table
+        # By their ids, which are random, each row would meet another page.
+        assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
+            *("received_unix_ns", "trace_id", "span_id")
+        ]
+        each.dispose()
+
+
+def test_the_revisions_form_one_line_of_whole_numbers() -> None:
+    """Two that were written side by side show here: number one of them anew."""
+    with create_engine("sqlite://").connect() as connection:
+        script = ScriptDirectory.from_config(alembic_config.config(connection))
+        line = [each.revision for each in script.walk_revisions()]
+    first = int(migrations.FIRST)
+    assert line == [f"{number:04}" for number in range(first + len(line) - 1, first - 1, -1)]
+    assert line[0] == migrations.head()
+
+
+def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -> None:
+    """Minutes without a message look like a hang."""
+    told: list[str] = []
+    first = migrations.head()
+    open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    newer("pass")
+    for _ in range(2):
+        open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    assert len(told) == 2
+    assert told[0].startswith(f"Upgrading {file} from schema {first} to 9999.")
+    assert told[1].startswith("Upgraded in ")
+
+
+def test_a_reader_upgrades_nothing_and_says_who_does(
+    file: Path, newer: Callable[[str], Path]
+) -> None:
+    """A page that is opened must not change what a collector writes."""
+    before = contents(file)
+    newer("pass")
+    with pytest.raises(
+        StoreError, match=r"older Tailspan \(\d{4}; .*start `tailspan up`.*keeps the data"
+    ):
+        open_database(f"sqlite:///{file}", create=False)
+    assert contents(file) == before
+
+
+def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
+    """`tailspan up` was killed at its start, say; the next one makes the schema."""
+    (tmp_path / "tailspan.db").touch()
+    with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` makes one"):
+        open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
+    open_database(f"sqlite:///{tmp_path}/tailspan.db").dispose()
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) -> None:
+    """An older Tailspan must not write what it does not know."""
+    set_revision(file, "9999")
+    before = contents(file)
+    with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this one knows"):
+        open_database(f"sqlite:///{file}", create=create)
+    assert contents(file) == before
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("found", ["0015", "version 2"])
+def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
+    file: Path, found: str, create: bool
+) -> None:
+    """The message says how to start anew and how to keep it."""
+    if found == "version 2":  # which came before the revisions
+        connection = sqlite3.connect(file)
+        connection.executescript("ALTER TABLE tailspan_revision RENAME TO tailspan_schema")
+        connection.close()
+    else:
+        set_revision(file, found)
+    before = contents(file)
+    with pytest.raises(StoreError, match=rf"schema {found} of .*0016 or newer.*--database.*move"):
+        open_database(f"sqlite:///{file}", create=create)
+    assert contents(file) == before
+
+
+def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
+    """Even one that SQLite can only do by writing a table anew."""
+    newer("pass")
+    engine = open_database(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT request_id, renter, colour FROM requests")).all()
+    assert rows == [("chatcmpl-1", "acme", "blue"), ("chatcmpl-2", None, "blue")]
+    engine.dispose()
+
+
+def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
+    new_sql_url: Callable[[], str],
+    newer: Callable[[str], Path],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """And done once what stood in its way is gone, with every row kept."""
+    url = new_sql_url()
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit([request_row(1)], []).result(10)
+    more = newer('op.execute("INSERT INTO nowhere VALUES (1)")') / "versions" / "9999_more.py"
+    with pytest.raises(StoreError, match=r"is as it was: .*nowhere"):
+        open_database(url)
+    with engine.connect() as connection:
+        assert drift(connection) == []
+    more.write_text(more.read_text().replace("INSERT INTO nowhere VALUES (1)", "SELECT 1"))
+    with ThreadPoolExecutor(4) as pool:
+        for each in pool.map(lambda _: open_database(url), range(4)):
+            with each.connect() as connection:
+                found = connection.execute(text("SELECT request_id, colour FROM requests")).all()
+            assert found == [("chatcmpl-1", "blue")]
+            each.dispose()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "then",
+    ['op.execute("INSERT INTO nowhere VALUES (1)")', 'op.drop_table("nowhere")'],
+)
+def test_an_upgrade_that_fails_leaves_everything_as_it_was(
+    file: Path, newer: Callable[[str], Path], then: str
+) -> None:
+    """The schema changes in one transaction, in SQLite too."""
+    before = contents(file)
+    newer(then)
+    with pytest.raises(
+        StoreError,
+        match=r"could not be upgraded from schema \d{4} to 9999 and is as it was: no",
+    ):
+        open_database(f"sqlite:///{file}")
+    assert contents(file) == before
+
+
+def test_an_upgrade_that_is_killed_leaves_everything_as_it_was(
+    file: Path, newer: Callable[[str], Path]
+) -> None:
+    """The next start does it again, from the beginning."""
+    before = contents(file)
+    folder = newer("import os; os.kill(os.getpid(), 9)")
+    program = (
+        "import pathlib, sys; from store import database, migrations;"
+        "migrations.FOLDER = pathlib.Path(sys.argv[1]); database.open_database(sys.argv[2])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(folder), f"sqlite:///{file}"],
+        cwd=Path(__file__).parents[3],
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == -9
+    assert contents(file) == before
+
+
+def test_many_may_upgrade_at_once(file: Path, newer: Callable[[str], Path]) -> None:
+    """One does it, the others wait and find it done."""
+    newer("pass")
+
+    def rows(_: int) -> int:
+        engine = open_database(f"sqlite:///{file}")
+        with engine.connect() as connection:
+            count: int = connection.scalar(text("SELECT count(*) FROM requests WHERE colour > ''"))
+        engine.dispose()
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(rows, range(8))) == [2] * 8
+
+
+@pytest.mark.real
+def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
+    clickhouses: ClickHouses,
+    newer: Callable[[str], Path],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """It has no transactions, so only additions are made there: done twice they are done once."""
+    url = clickhouses.new()
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit([request_row(1)], []).result(10)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("ALTER TABLE requests DROP COLUMN cost_usd")
+        connection.exec_driver_sql("DROP TABLE slo_counts")
+    newer("pass")
+    with pytest.raises(StoreError, match="older Tailspan"):
+        open_database(url, create=False)
+    for _ in range(2):
+        open_database(url).dispose()
+    assert request_table(engine, EVER, columns=["request_id", "cost_usd"]).to_pylist() == [
+        {"request_id": "chatcmpl-1", "cost_usd": None}
+    ]
+    assert read_counts(engine, "a", 0, 60) == []
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_clickhouse_is_made_whole_where_its_making_was_stopped(clickhouses: ClickHouses) -> None:
+    """The revision's row comes last, without a transaction."""
+    url = clickhouses.new()
+    open_database(url).dispose()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("DROP TABLE slo_counts")
+        connection.exec_driver_sql("TRUNCATE TABLE tailspan_revision")
+    engine.dispose()
+    with pytest.raises(DatabaseMissing):
+        open_database(url, create=False)
+    engine = open_database(url)
+    assert read_counts(engine, "a", 0, 60) == []
+    engine.dispose()

@@ -1,0 +1,110 @@
+"""Requests that both sides told of say how far their clocks are apart."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from store.queries import Window
+from store.replicas.clock_offsets import _bounds_s, offsets
+from store.requests.network_time import Report, Reports
+from store.writer import Writer
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+SECOND_NS = 10**9
+START_NS = 1_763_634_000 * SECOND_NS
+EVER = Window(0, 2**63 - 1)
+Requests = Callable[..., RequestTimeline]
+
+
+@pytest.fixture
+def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
+    """Both sides tell of a request: 2 s at the client, 1.5 of them at the server, after 0.3."""
+    with ExitStack() as stack:
+        writer = stack.enter_context(Writer(engine))
+
+        def tell(number: int, ahead_s: float, **about: Any) -> None:
+            start_ns = START_NS + number * SECOND_NS
+            client = request_row(
+                number,
+                span_id="c" * 16,
+                source=Source.CLIENT,
+                basis=Basis.CLIENT,
+                received_unix_ns=start_ns,
+                e2e_s=2.0,
+            )
+            server = request_row(
+                number,
+                received_unix_ns=start_ns + int((0.3 + ahead_s) * 1e9),
+                **{"replica": "a", **about},
+            )
+            writer.submit([client, server], []).result(30)
+
+        yield tell
+
+
+@pytest.mark.parametrize("ahead_s", [-600.0, -2.0, 0.0, 3.0])
+def test_a_clock_is_between_two_bounds(
+    engine: Engine, told: Callable[..., None], ahead_s: float
+) -> None:
+    """Also one that is behind, which no arrival shows."""
+    for number in range(3):
+        told(number, ahead_s)
+    (found,) = offsets(engine, EVER)
+    assert (found.replica, found.requests) == ("a", 3)
+    assert found.low_s == pytest.approx(ahead_s - 0.2)
+    assert found.high_s == pytest.approx(ahead_s + 0.3)
+
+
+def test_too_few_say_nothing(engine: Engine, told: Callable[..., None]) -> None:
+    """Nor those that broke off, or whose clock is known to be off, or nobody's."""
+    for number in range(2):
+        told(number, 5.0)
+    told(3, 5.0, outcome=Outcome.ABORT)
+    told(4, 5.0, clock_ahead_s=5.0)
+    told(5, 5.0, replica=None)
+    told(6, 5.0, e2e_s=2.5)
+    assert offsets(engine, EVER) == []
+
+
+def test_one_broken_report_does_not_count_for_all(
+    engine: Engine, told: Callable[..., None]
+) -> None:
+    """The middle does."""
+    for number, ahead_s in enumerate((0.0, 3000.0, 0.0)):
+        told(number, ahead_s)
+    (found,) = offsets(engine, EVER)
+    assert found.low_s == pytest.approx(-0.2)
+    assert found.high_s == pytest.approx(0.3)
+
+
+@given(
+    ahead_s=st.floats(-1e6, 1e6),
+    there_s=st.floats(0, 10),
+    served_s=st.floats(0, 100),
+    back_s=st.floats(0, 10),
+)
+def test_the_truth_lies_between_the_bounds(
+    ahead_s: float, there_s: float, served_s: float, back_s: float
+) -> None:
+    """However unlike the ways there and back."""
+    report = Report(None, None, there_s + served_s + back_s, START_NS, None)
+    row = {
+        "trace_id": "t",
+        "request_id": None,
+        "basis": "http",
+        "replica": "a",
+        "outcome": "stop",
+        "received_unix_ns": START_NS + int((there_s + ahead_s) * 1e9),
+        "e2e_s": served_s,
+        "clock_ahead_s": None,
+    }
+    found = _bounds_s(Reports([("t", report)]), row)
+    if found is None:
+        return  # rounding made the server's time the longer one
+    low_s, high_s = found
+    assert low_s - 1e-6 <= ahead_s <= high_s + 1e-6

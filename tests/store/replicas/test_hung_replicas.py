@@ -1,0 +1,76 @@
+"""Which replicas have requests in flight and take no step, as their newest samples say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from store.replicas.hung_replicas import RECENT_NS, Hung, progress
+from telemetry.engines import HUNG_S, EngineSample
+
+Samples = Callable[..., EngineSample]
+Write = Callable[..., None]
+START_NS = 1_763_634_000_000_000_000
+NOW_NS = START_NS + 100 * 10**9
+
+
+def unfinished(number: int, step_age_s: float | None, in_flight: int = 12) -> dict[str, Any]:
+    """What a sample reports of the requests in flight."""
+    age_s = None if step_age_s is None else step_age_s + 5
+    return {
+        "number": number,
+        "in_flight": in_flight,
+        "oldest_request_age_s": age_s or 0.0,
+        "last_step_age_s": step_age_s,
+    }
+
+
+def test_a_replica_that_takes_no_step_is_found(
+    engine: Engine, write: Write, sample_row: Samples
+) -> None:
+    """By its newest sample; those that step, or have no request, are only counted."""
+    write(
+        *(sample_row(**unfinished(number, number - 4.0)) for number in (90, 95, 99)),
+        sample_row(replica="steps", **unfinished(99, 0.2)),
+        sample_row(replica="steps", **unfinished(80, 95.0)),
+        sample_row(replica="idle", **unfinished(99, None, 0)),
+        sample_row(replica="does not report", number=99),
+    )
+    found = progress(engine, NOW_NS)
+    assert found.replicas == 3
+    assert found.hung == (Hung("a", 12, 100.0, 95.0),)
+
+
+@pytest.mark.parametrize(("age_s", "hangs"), [(HUNG_S, False), (HUNG_S + 0.1, True)])
+def test_the_limit_itself_is_no_hang(
+    engine: Engine, write: Write, sample_row: Samples, age_s: float, hangs: bool
+) -> None:
+    """Above it, it is."""
+    write(sample_row(**unfinished(99, age_s)))
+    assert bool(progress(engine, NOW_NS).hung) is hangs
+
+
+def test_a_process_that_has_fallen_silent_does_not_hang(
+    engine: Engine, write: Write, sample_row: Samples
+) -> None:
+    """That is another finding. Nor does one whose samples are of the future."""
+    write(sample_row(**unfinished(0, 95.0)))
+    assert progress(engine, START_NS + RECENT_NS - 1).hung
+    assert progress(engine, START_NS + RECENT_NS).replicas == 0
+    assert progress(engine, START_NS - 1).replicas == 0
+
+
+def test_front_ends_add_up_and_engines_do_not(
+    engine: Engine, write: Write, sample_row: Samples
+) -> None:
+    """A front end reports all of its requests with each engine. A step that one front end heard
+    of was taken; the engine without a step counts."""
+    write(
+        *(sample_row(process=1, engine=each, **unfinished(99, 95.0, 3)) for each in (0, 1)),
+        sample_row(process=2, engine=0, **unfinished(99, 0.5, 4)),
+    )
+    (hung,) = progress(engine, NOW_NS).hung
+    assert (hung.in_flight, hung.last_step_age_s) == (7, 95.0)
+    write(sample_row(process=2, engine=1, **unfinished(99, 0.5, 4)))
+    assert not progress(engine, NOW_NS).hung

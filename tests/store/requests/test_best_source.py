@@ -1,0 +1,163 @@
+"""Several tell of one request: one row is shown, the best; and what lies between them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from store.queries import Window, label_values, request_count, request_table
+from store.requests.network_time import networks
+from telemetry.requests import Basis, RequestTimeline, Source
+
+Row = Callable[..., RequestTimeline]
+Write = Callable[..., None]
+START_NS = 1_763_634_000_000_000_000
+WINDOW = Window(START_NS - 10**12, START_NS + 10**12)
+NATIVE: dict[str, Any] = {"source": Source.NATIVE, "basis": Basis.ENGINE}
+CLIENT: dict[str, Any] = {"source": Source.CLIENT, "basis": Basis.CLIENT}
+
+
+def shown(engine: Engine, **equals: str) -> list[str]:
+    """The sources of the rows that a question finds."""
+    table = request_table(engine, WINDOW, equals=equals, columns=["source"])
+    assert request_count(engine, WINDOW, equals=equals) == table.num_rows
+    return sorted(table["source"].to_pylist())
+
+
+def network(engine: Engine) -> list[float | None]:
+    """Of what a question finds, in the order of receipt."""
+    return networks(engine, WINDOW, request_table(engine, WINDOW))
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_the_instrumentations_word_comes_first(
+    engine: Engine, write: Write, request_row: Row, ours_first: bool
+) -> None:
+    """Whichever arrived first; a client's comes last."""
+    told = [
+        request_row(1, request_id="chatcmpl-1"),
+        request_row(2, request_id="chatcmpl-1", **NATIVE),
+        request_row(3, request_id="chatcmpl-1", **CLIENT),
+    ]
+    for row in told if ours_first else reversed(told):
+        write(row)
+    assert shown(engine) == ["instrumentation"]
+    assert label_values(engine, WINDOW, "source") == ["instrumentation"]
+
+
+def test_without_ours_the_engines_own_word_counts(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """And without that, the client's."""
+    write(
+        request_row(1, request_id="a", **NATIVE),
+        request_row(2, request_id="a", **CLIENT),
+        request_row(3, request_id="b", **CLIENT),
+    )
+    assert shown(engine) == ["client", "native"]
+
+
+def test_requests_of_one_trace_are_not_taken_for_each_other(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """An agent calls two servers within one trace, and only one of them is instrumented."""
+    trace = {"trace_id": "ab" * 16}
+    write(
+        request_row(1, request_id="here", **trace),
+        request_row(2, request_id="there", **trace, **NATIVE),
+        request_row(3, request_id="elsewhere", **trace, **CLIENT),
+    )
+    assert shown(engine) == ["client", "instrumentation", "native"]
+
+
+def test_a_row_without_a_request_id_is_known_by_its_trace(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """Older clients do not read the id in the answer."""
+    trace = {"trace_id": "ab" * 16}
+    write(
+        request_row(1, **trace),
+        request_row(2, request_id=None, **trace, **CLIENT),
+        request_row(3, request_id=None, **CLIENT),
+        request_row(4, request_id=None),
+    )
+    assert shown(engine) == ["client", "instrumentation", "instrumentation"]
+
+
+def test_a_completions_prompts_are_the_clients_one_call(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """vLLM numbers them: cmpl-x-0, cmpl-x-1."""
+    write(
+        request_row(1, request_id="cmpl-x-0"),
+        request_row(2, request_id="cmpl-x-1"),
+        request_row(3, request_id="cmpl-x", **CLIENT),
+        request_row(4, request_id="chatcmpl-y-0"),
+        request_row(5, request_id="chatcmpl-y", **CLIENT),
+    )
+    assert shown(engine) == ["client"] + 3 * ["instrumentation"]
+
+
+def test_what_a_client_waited_for_beyond_the_server_is_the_networks(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """To the first byte where both know it, else to the last."""
+    write(
+        request_row(1, ttft_s=0.5, e2e_s=1.0, streamed=True),
+        request_row(1, span_id="f" * 16, ttft_s=0.52, e2e_s=1.5, **CLIENT),
+        request_row(2, ttft_s=1.0, e2e_s=1.0, streamed=False),
+        request_row(2, span_id="f" * 16, ttft_s=1.9, e2e_s=1.25, **CLIENT),
+        request_row(3),
+    )
+    assert network(engine) == [pytest.approx(0.02), 0.25, None]
+
+
+def test_a_client_is_joined_by_trace_where_it_knows_no_id(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """Once only: of two calls in a trace nobody can say which."""
+    for number, calls in ((1, 1), (2, 2)):
+        write(request_row(number, e2e_s=1.0))
+        for call in range(calls):
+            write(
+                request_row(
+                    number, span_id=f"{call:016x}a"[1:], request_id=None, e2e_s=1.5, **CLIENT
+                )
+            )
+    assert network(engine) == [0.5, None]
+
+
+def test_no_network_where_the_servers_edge_was_not_seen(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """Between the engine and the client lies the front end, too."""
+    write(
+        request_row(1, e2e_s=1.0, **NATIVE),
+        request_row(1, span_id="f" * 16, e2e_s=1.5, **CLIENT),
+    )
+    assert network(engine) == [None]
+
+
+def test_a_client_that_measured_less_than_the_server_tells_nothing(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """It left early, or measured something else: no negative network."""
+    write(
+        request_row(1, e2e_s=1.0),
+        request_row(1, span_id="f" * 16, e2e_s=0.5, **CLIENT),
+    )
+    assert network(engine) == [None]
+
+
+def test_a_clients_clock_may_be_off_by_minutes(
+    engine: Engine, write: Write, request_row: Row
+) -> None:
+    """Ids are looked for an hour beyond the window; only durations are subtracted."""
+    late = START_NS + 3_000 * 10**9
+    write(
+        request_row(1, e2e_s=1.0),
+        request_row(1, span_id="f" * 16, e2e_s=1.5, received_unix_ns=late, **CLIENT),
+    )
+    assert network(engine) == [0.5]
+    assert shown(engine) == ["instrumentation"]

@@ -1,0 +1,48 @@
+"""Where a latency stands among its like."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from store.queries import Window
+from store.requests.latency_rank import LatencyRank, latency_ranks
+from store.writer import Writer
+from telemetry.requests import Outcome, RequestTimeline
+
+START_NS = 1_763_634_000_000_000_000
+ALL = Window(START_NS, START_NS + 100 * 10**9)
+Row = Callable[..., RequestTimeline]
+
+
+def test_a_value_stands_among_those_that_have_one(engine: Engine, request_row: Row) -> None:
+    """TTFT among streamed answers, E2E among whole ones; ties are neither quicker nor slower."""
+    rows = [
+        request_row(
+            number,
+            model="m",
+            ttft_s=0.1 * number,
+            e2e_s=1.0 * number,
+            streamed=True,
+            outcome=Outcome.STOP,
+        )
+        for number in range(1, 11)
+    ]
+    rows += [
+        request_row(11, model="m", ttft_s=9.0, e2e_s=9.5, streamed=False, outcome=Outcome.STOP),
+        request_row(12, model="m", ttft_s=None, e2e_s=0.5, streamed=True, outcome=Outcome.ABORT),
+        request_row(13, model="n", ttft_s=0.01, e2e_s=0.1, streamed=True, outcome=Outcome.STOP),
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result()
+    found = latency_ranks(engine, ALL, {"model": "m"}, {"ttft_s": 0.1 * 8, "e2e_s": 8.0})
+    assert found == {"ttft_s": LatencyRank(10, 7, 2), "e2e_s": LatencyRank(11, 7, 3)}
+    assert latency_ranks(engine, ALL, {"model": "m"}, {}) == {}
+    nobody = latency_ranks(engine, ALL, {"model": "x"}, {"e2e_s": 1.0})
+    assert nobody == {"e2e_s": LatencyRank(0, 0, 0)}
+
+
+def test_another_latency_has_no_standing(engine: Engine) -> None:
+    """The error names it and those that have one."""
+    with pytest.raises(ValueError, match=r"'queue_s' has no standing; allowed: ttft_s, e2e_s"):
+        latency_ranks(engine, ALL, {}, {"queue_s": 1.0})

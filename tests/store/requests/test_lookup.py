@@ -1,0 +1,132 @@
+"""Which requests an id means."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from store.database import open_database
+from store.requests.lookup import LONGEST, MOST, named, oldest_request_unix_ns
+from store.writer import Writer
+from telemetry.requests import RequestTimeline, Source
+
+START_NS = 1_763_634_000_000_000_000
+Row = Callable[..., RequestTimeline]
+
+
+def fill(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
+    """Keep these."""
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result()
+
+
+def spans(engine: Engine, words: str) -> list[str]:
+    """The rows that are meant, by their spans."""
+    found: list[str] = named(engine, words)["span_id"].to_pylist()
+    return found
+
+
+def test_a_request_is_found_by_any_of_its_names(engine: Engine, request_row: Row) -> None:
+    """Its own key, its server's id, the id its client sent, its trace; blanks do not count."""
+    trace = "ab" * 16
+    fill(
+        engine,
+        [
+            request_row(1, trace_id=trace, request_id="chatcmpl-mine"),
+            request_row(2, trace_id="cd" * 16, request_id="cmpl-other-0"),
+        ],
+    )
+    wanted = [f"{1:016x}"]
+    for words in (f"{trace}/{1:016x}", "chatcmpl-mine", "mine", trace, f" {trace.upper()}\n"):
+        assert spans(engine, words) == wanted, words
+    assert spans(engine, "other") == spans(engine, "cmpl-other") == [f"{2:016x}"]
+
+
+def test_a_trace_of_several_requests_means_them_all_in_their_order(
+    engine: Engine, request_row: Row
+) -> None:
+    """An agent calls more than once; no more are told than somebody can choose from."""
+    trace = "ef" * 16
+    fill(engine, [request_row(number, trace_id=trace) for number in range(MOST + 3)])
+    found = named(engine, trace)
+    assert found.num_rows == MOST
+    received = found["received_unix_ns"].to_pylist()
+    assert received == sorted(received)
+
+
+@pytest.mark.parametrize("ago_h", [0.5, 3, 30, 600])
+def test_what_is_long_past_is_found_too_and_all_of_its_trace(
+    engine: Engine, request_row: Row, ago_h: float
+) -> None:
+    """Wherever the stretches that are looked through meet."""
+    trace, hour_ns = "ab" * 16, 3600 * 10**9
+    at_unix_ns = START_NS - int(ago_h * hour_ns)
+    fill(
+        engine,
+        [
+            request_row(1, received_unix_ns=START_NS),
+            request_row(2, trace_id=trace, received_unix_ns=at_unix_ns),
+            request_row(3, trace_id=trace, received_unix_ns=at_unix_ns - hour_ns // 2),
+        ],
+    )
+    assert spans(engine, trace) == [f"{3:016x}", f"{2:016x}"]
+    assert spans(engine, f"{trace}/{3:016x}") == [f"{3:016x}"]
+
+
+def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: Row) -> None:
+    """A million rows would take seconds, a million of their keys a tenth of one."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    fill(engine, [request_row(1, trace_id="ab" * 16)])
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        asked.append((statement, values))
+
+    for words in ("ab" * 16, f"{'ab' * 16}/{1:016x}"):
+        assert named(engine, words).num_rows == 1
+    plans = []
+    with engine.connect() as connection:
+        for statement, values in [each for each in asked if "request_id" in each[0]]:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.append(" ".join(row[3] for row in plan))
+    engine.dispose()
+    assert len(plans) == 4
+    assert all("COVERING INDEX sqlite_autoindex_requests_1" in plan for plan in plans)
+    assert not any("SCAN" in plan for plan in plans)
+
+
+def test_of_two_who_tell_of_one_request_the_better_is_meant(
+    engine: Engine, request_row: Row
+) -> None:
+    """Unless the other is asked for by its own key."""
+    trace = "ab" * 16
+    fill(
+        engine,
+        [
+            request_row(1, trace_id=trace, request_id="cmpl-x-0"),
+            request_row(2, trace_id=trace, request_id="cmpl-x", source=Source.CLIENT),
+            request_row(3, trace_id=trace, request_id=None, source=Source.NATIVE),
+        ],
+    )
+    assert spans(engine, trace) == [f"{1:016x}"]
+    assert spans(engine, "cmpl-x") == [f"{1:016x}"]
+    assert spans(engine, f"{trace}/{2:016x}") == [f"{2:016x}"]
+
+
+@pytest.mark.parametrize(
+    "words", ["", "  ", "nobody", "%", "_", "x" * (LONGEST + 1), "'; --", "\0"]
+)
+def test_words_that_name_nothing_find_nothing(engine: Engine, request_row: Row, words: str) -> None:
+    """Nothing in them is a pattern, and nothing is SQL."""
+    fill(engine, [request_row(1)])
+    assert named(engine, words).num_rows == 0
+
+
+def test_the_oldest_request_is_told(engine: Engine, request_row: Row) -> None:
+    """None in an empty store."""
+    assert oldest_request_unix_ns(engine) is None
+    fill(engine, [request_row(3), request_row(2)])
+    assert oldest_request_unix_ns(engine) == START_NS + 2 * 10**9

@@ -1,0 +1,47 @@
+"""Who was in an engine together with a request."""
+
+from collections.abc import Callable
+
+from sqlalchemy import Engine
+
+from store.requests.lookup import named
+from store.requests.neighbours import AROUND_NS, neighbours, place_of
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+START_NS = 1_763_634_000_000_000_000
+Row = Callable[..., RequestTimeline]
+
+
+def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: Row) -> None:
+    """Who had ended before, came after, or was elsewhere is none of them."""
+    here = {"replica": "r1", "engine": 0, "e2e_s": 2.0}
+    rows = [
+        request_row(10, **here),
+        request_row(9, **here),
+        request_row(11, **here),
+        request_row(7, **here),
+        request_row(13, **here),
+        request_row(14, **{**here, "engine": 1, "received_unix_ns": START_NS + 10 * 10**9}),
+        request_row(15, **{**here, "replica": "r2", "received_unix_ns": START_NS + 10 * 10**9}),
+        request_row(1, **{**here, "e2e_s": 60.0}),
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result()
+    (row,) = named(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
+    found = neighbours(engine, row, ["e2e_s", "of_a_later_version"])
+    seconds = [(at - START_NS) // 10**9 for at in found["received_unix_ns"].to_pylist()]
+    assert seconds == [1, 9, 10, 11]
+    assert found.column_names == ["received_unix_ns", "trace_id", "span_id", "e2e_s"]
+    assert place_of(found, row) == 2
+    assert AROUND_NS >= 60 * 10**9
+
+
+def test_without_a_replica_it_has_no_neighbours(engine: Engine, request_row: Row) -> None:
+    """Others of which it is not known either were not therefore with it."""
+    rows = [request_row(1), request_row(1, trace_id="f" * 32)]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result()
+    (row,) = named(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
+    assert row["replica"] is None
+    assert neighbours(engine, row, ["e2e_s"])["trace_id"].to_pylist() == [rows[0].trace_id]

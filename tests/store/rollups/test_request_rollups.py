@@ -1,0 +1,391 @@
+"""Rollups say what the rows say: counts exactly, quantiles within 1 %, on every database."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, select, true
+
+from store import dialects
+from store.columns.request_columns import request_columns
+from store.connections import writing
+from store.database import open_database
+from store.queries import Window, request_table
+from store.retention import forget_older, forget_older_rollups
+from store.rollups import request_rollups
+from store.rollups.buckets import merged, nearest_ranks
+from store.rollups.building import settle
+from store.rollups.label_sets import OTHER, LabelSets
+from store.rollups.marks import begin, marked, pending
+from store.rollups.queries import Rollups, rollups
+from store.rollups.request_rollups import COLUMNS, buckets_of
+from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
+from store.simulation_removal import forget_simulated
+from store.writer import Writer
+from telemetry.quantiles import quantile
+from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+
+S = 1_000_000_000
+START_S = 1_763_632_800
+"""A whole hour."""
+LATER_S = START_S + 30 * 86_400
+EVER = Window(START_S * S, (START_S + 3 * 3_600) * S)
+SHARES = (0.5, 0.9, 0.99, 0.999)
+
+Requests = Callable[..., RequestTimeline]
+Write = Callable[..., None]
+
+
+def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
+    """Requests in ten minutes of some hours, with what rollups are of, some of it unknown."""
+    drawn = random.Random(11)
+    minutes = [round(tenth * hours * 6) for tenth in range(10)]
+    rows = []
+    for i in range(number):
+        latency = drawn.lognormvariate(-2, 1)
+        known = drawn.random() < 0.9
+        rows.append(
+            request_row(
+                i,
+                received_unix_ns=(START_S + 60 * drawn.choice(minutes)) * S
+                + drawn.randrange(60 * S),
+                e2e_s=latency * 10,
+                ttft_s=latency if known else None,
+                queue_s=0.0 if drawn.random() < 0.2 else latency / 3,
+                decode_s=latency * 8 if known else None,
+                output_tokens=drawn.randint(1, 300) if known else None,
+                itl_max_s=latency / 10,
+                model=drawn.choice(["a", "b", None]),
+                tenant=drawn.choice(["x", "y", "z", None]),
+                outcome=drawn.choice([Outcome.STOP, Outcome.LENGTH, Outcome.ABORT]),
+                streamed=drawn.choice([True, False, None]),
+            )
+        )
+    return rows
+
+
+def asked(engine: Engine, window: Window = EVER, **about: Any) -> Rollups:
+    """Rollups that are there."""
+    found = rollups(engine, window, **about)
+    assert found is not None
+    return found
+
+
+def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[Any, ...], int]:
+    """Requests by the labels of a group and the number of its step."""
+    question = asked(engine, window, **about)
+    sums = question.sums(())
+    steps = question.steps.number
+    return {
+        (*question.groups[cell // steps], cell % steps): number
+        for cell, number in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True)
+    }
+
+
+def same_as_rows(engine: Engine, window: Window = EVER) -> None:
+    """Hold everything that rollups say against the rows."""
+    table = request_table(engine, window)
+    for by, step_s in (((), None), (("model",), 60), (("tenant", "outcome"), 3600)):
+        question = asked(engine, window, by=by, step_s=step_s)
+        sums = question.sums(("e2e_s", "output_tokens"))
+        steps = question.steps
+        at = table["received_unix_ns"].to_numpy() // (S * 60) * 60
+        step = (at - steps.first_unix_s) // steps.width_s
+        groups = list(zip(*(table[label].to_pylist() for label in by), strict=True))
+        groups = groups or [()] * table.num_rows
+        keys = list(zip(groups, step.tolist(), strict=True))
+        expected = Counter(keys)
+        told = {
+            (question.groups[cell // steps.number], cell % steps.number): number
+            for cell, number in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True)
+        }
+        assert told == expected
+        for latency in LATENCIES:
+            exact = defaultdict(list)
+            for key, value in zip(keys, table[latency].to_pylist(), strict=True):
+                if value is not None:
+                    exact[key].append(value)
+            found = question.quantiles(latency, nearest_ranks(SHARES))
+            for cell, number in enumerate(found.number.tolist()):
+                of = np.array(exact[question.groups[cell // steps.number], cell % steps.number])
+                assert number == of.size
+                wanted = [quantile(of, share) if of.size else None for share in SHARES]
+                np.testing.assert_allclose(found.value_s[cell], np.array(wanted, float), rtol=0.01)
+
+
+def test_rollups_say_what_the_rows_say_before_and_after_they_are_made(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Marked minutes are read from rows; made ones, and hours of them, from rollups."""
+    begin(engine)
+    write(*fleet(request_row, 400, hours=1.3))
+    same_as_rows(engine)
+    assert settle(engine, LATER_S).left == 0
+    assert pending(engine, MINUTE_S, 0, LATER_S) == pending(engine, HOUR_S, 0, LATER_S) == []
+    same_as_rows(engine)
+    plan = asked(engine).plan
+    assert plan.requests == []
+    assert plan.hours
+
+
+def test_a_busy_minute_is_made_in_parts(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than so many requests are in memory at once, and none is lost between two parts."""
+    largest = 0
+
+    def noted(table: pa.Table, *rest: Any) -> Any:
+        nonlocal largest
+        largest = max(largest, table.num_rows)
+        return buckets_of(table, *rest)
+
+    monkeypatch.setattr(request_rollups, "AT_ONCE", 20)
+    monkeypatch.setattr(request_rollups, "buckets_of", noted)
+    write(*fleet(request_row, 600, hours=0.1))
+    assert settle(engine, LATER_S).left == 0
+    assert 0 < largest < 60
+    same_as_rows(engine)
+
+
+def test_what_was_there_before_rollups_were_is_rolled_up(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """An older database: every minute of it is marked, in slices that may be stopped."""
+    write(*fleet(request_row, 60))
+    with writing(engine) as connection:
+        dialects.of(engine).remove(connection, MARKS, true())
+    assert rollups(engine, EVER) is None  # there is nothing yet that could be wrong
+    first = settle(engine, LATER_S, most=5)
+    assert first.made == 5
+    assert first.left > 0
+    same_as_rows(engine)
+    while settle(engine, LATER_S, most=50).left:
+        pass
+    same_as_rows(engine)
+
+
+def test_a_repeat_counts_once_and_a_late_request_in_its_own_minute(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Both make the minute anew."""
+    write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
+    settle(engine, LATER_S)
+    write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
+    assert counts(engine) == {(0,): 10}
+    settle(engine, LATER_S)
+    assert counts(engine) == {(0,): 10}
+    write(request_row(11, received_unix_ns=(START_S + 5) * S))
+    assert counts(engine) == {(0,): 11}
+    settle(engine, LATER_S)
+    assert counts(engine) == {(0,): 11}
+
+
+def test_a_bucket_is_made_when_it_is_over(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Until then its requests are read, so none is missing."""
+    write(request_row(1, received_unix_ns=(START_S + 30) * S))
+    assert settle(engine, START_S + 60).made == 0
+    assert counts(engine) == {(0,): 1}
+    assert settle(engine, START_S + 120).made == 1
+    assert pending(engine, HOUR_S, 0, LATER_S) == [START_S]
+    assert counts(engine) == {(0,): 1}
+
+
+def test_who_was_overtaken_leaves_the_other_s_work(
+    sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that make one minute: the slower one read less, and takes its own back."""
+    once = [True]
+
+    with Writer(sqlite) as writer:
+        writer.submit([request_row(1, received_unix_ns=START_S * S)], []).result(10)
+    begin(sqlite)
+    other = open_database(sqlite.url.render_as_string())
+
+    def read_slowly(engine: Engine, *about: Any) -> pa.Table:
+        found = request_columns(engine, *about)
+        if once and once.pop():
+            with Writer(other) as writer:
+                writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
+            settle(other, LATER_S)
+        return found
+
+    monkeypatch.setattr(request_rollups, "request_columns", read_slowly)
+    settle(sqlite, LATER_S)
+    other.dispose()
+    settle(sqlite, LATER_S)
+    assert counts(sqlite) == {(0,): 2}
+
+
+def test_what_a_simulator_did_is_forgotten_without_the_rest(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Even of minutes whose requests are gone."""
+    at = START_S * S
+    write(
+        request_row(1, received_unix_ns=at),
+        request_row(2, received_unix_ns=at, source=Source.SIMULATOR),
+    )
+    settle(engine, LATER_S)
+    question = asked(engine)
+    assert question.sums(()).requests.tolist() == [2]
+    assert question.simulated
+    forget_simulated(engine)
+    settle(engine, LATER_S)
+    question = asked(engine)
+    assert question.sums(()).requests.tolist() == [1]
+    assert not question.simulated
+
+
+def test_rollups_outlive_the_requests_they_are_of(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """And are not made anew of the one that comes when the others are gone."""
+    write(*(request_row(i, received_unix_ns=(START_S + i) * S) for i in range(100)))
+    forget_older(engine, 3600 * S, LATER_S * S, pause=lambda: None)
+    assert counts(engine) == {(0,): 100}
+    write(request_row(200, received_unix_ns=START_S * S))
+    settle(engine, LATER_S)
+    assert counts(engine) == {(0,): 100}
+    assert marked(engine, MINUTE_S) == {}
+
+
+def test_minutes_go_and_hours_stay_for_longer(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """What is asked about is then widened to whole hours."""
+    write(*(request_row(i, received_unix_ns=(START_S + i * 60) * S) for i in range(0, 180, 20)))
+    settle(engine, LATER_S)
+    asked_for = Window((START_S + 120) * S, (START_S + 7000) * S)
+    assert asked(engine, asked_for).plan.window == Window((START_S + 120) * S, (START_S + 7020) * S)
+    now_s = START_S + 2 * 3600 + 90 * 86_400
+    forget_older_rollups(engine, 90 * 86_400 * S, 400 * 86_400 * S, now_s * S)
+    with engine.connect() as connection:
+        left = connection.scalars(
+            select(ROLLUPS.c.from_unix_s).where(
+                ROLLUPS.c.width_s == MINUTE_S, ROLLUPS.c.grouping == 0
+            )
+        ).all()
+    assert min(left) == START_S + 7200
+    question = asked(engine, asked_for)
+    assert question.plan.window == Window(START_S * S, (START_S + 7200) * S)
+    assert question.sums(()).requests.tolist() == [6]
+    assert counts(engine, step_s=60)[0,] == 3
+    forget_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
+    assert asked(engine).sums(()).requests.tolist() == []
+    with pytest.raises(ValueError, match="hours must be kept for as long as minutes"):
+        forget_older_rollups(engine, 2 * S, S, LATER_S * S)
+
+
+def test_labels_that_rollups_do_not_tell_are_refused(engine: Engine) -> None:
+    """By name, with those that are allowed."""
+    settle(engine, LATER_S)
+    with pytest.raises(ValueError, match=r"do not tell 'config'; allowed: model, lora"):
+        rollups(engine, EVER, by=["config"])
+    with pytest.raises(ValueError, match="multiple of 60 s, not 90"):
+        rollups(engine, EVER, step_s=90)
+    assert asked(engine).sums(("e2e_s",)).requests.size == 0
+    assert np.isnan(asked(engine).quantiles("ttft_s", nearest_ranks((0.5,))).value_s).all()
+
+
+def test_filters_pick_what_they_pick_of_rows(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Unknown is a value of its own."""
+    write(*fleet(request_row, 300, hours=0.2))
+    begin(engine)
+    for _ in range(2):
+        for equals in ({"tenant": "x"}, {"tenant": None, "model": "a"}, {"streamed": "false"}):
+            rows = request_table(engine, EVER, equals=equals).num_rows
+            assert sum(asked(engine, equals=equals).sums(()).requests.tolist()) == rows
+        settle(engine, LATER_S)
+
+
+DURATION = st.one_of(
+    st.none(), st.floats(0, 1e5), st.just(0.0), st.just(-1.0), st.floats(1e-12, 1e300)
+)
+
+
+def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Requests as columns: model, tenant, outcome and two durations."""
+    plain = {
+        name: pa.nulls(len(rows), pa.string() if name in ("lora", "route") else pa.float64())
+        for name in COLUMNS
+    }
+    return pa.table(
+        {
+            **plain,
+            **{name: pa.nulls(len(rows), pa.string()) for name in ("region", "replica")},
+            "streamed": pa.nulls(len(rows), pa.bool_()),
+            "source": pa.repeat("instrumentation", len(rows)),
+            "model": pa.array([row[0] for row in rows], pa.string()),
+            "tenant": pa.array([row[1] for row in rows], pa.string()),
+            "outcome": pa.repeat("stop", len(rows)),
+            "ttft_s": pa.array([row[2] for row in rows], pa.float64()),
+            "e2e_s": pa.array([row[3] for row in rows], pa.float64()),
+        }
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["a", "b", None]), st.sampled_from(["x", None]), DURATION, DURATION
+            ),
+            min_size=1,
+            max_size=20,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...]]]) -> None:
+    """Whoever took a request in: counts and bins alike to the last, sums to rounding."""
+    parts = [buckets_of(table_of(shard), LabelSets(), 0)[0][False] for shard in shards]
+    everything = [row for shard in shards for row in shard]
+    whole = buckets_of(table_of(everything), LabelSets(), 0)[0][False]
+    for order in (parts, parts[::-1]):
+        found = merged(order)
+        for grouping, sums in whole.sums.items():
+            assert found.sums[grouping].cells.tolist() == sums.cells.tolist()
+            assert found.sums[grouping].requests.tolist() == sums.requests.tolist()
+            for name, facts in sums.facts.items():
+                np.testing.assert_allclose(found.sums[grouping].facts[name], facts, rtol=1e-9)
+        for key, sketches in whole.sketches.items():
+            for name in ("cells", "sizes", "bins", "counts"):
+                assert getattr(found.sketches[key], name).tolist() == (
+                    getattr(sketches, name).tolist()
+                )
+
+
+def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
+    """The most frequent ones first; who has a place keeps it, until a day of silence."""
+    sets = LabelSets(values=3)
+    many = [("a", tenant, 1.0, 1.0) for tenant in "vvvvwwwxxyz"]
+    buckets, meaning = buckets_of(table_of(many), sets, 0)
+    tenants = {labels[3] for labels in meaning.values()} - {None}
+    assert tenants == {"v", "w", "x", OTHER}
+    assert buckets[False].overflowed == 2
+    assert buckets[False].sums[0].requests.sum() == len(many)
+    buckets, _ = buckets_of(table_of([("a", "y", 1.0, 1.0)] * 50), sets, 3600)
+    assert buckets[False].overflowed == 50
+    buckets, _ = buckets_of(table_of([("a", "y", 1.0, 1.0)] * 50), sets, 2 * 86_400)
+    assert buckets[False].overflowed == 0
+
+
+def test_label_sets_have_room_for_so_many_and_the_rest_keeps_its_model() -> None:
+    """Labels of few values each can still make many sets."""
+    sets = LabelSets(sets=2)
+    many = [("a", "x", 1.0, 1.0)] * 3 + [("b", "x", 1.0, 1.0)] * 2 + [("b", "y", 1.0, 1.0)]
+    buckets, meaning = buckets_of(table_of(many), sets, 0)
+    assert ("b", OTHER, OTHER, OTHER, OTHER, OTHER, "stop", None) in meaning.values()
+    assert buckets[False].overflowed == 1

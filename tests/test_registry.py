@@ -1,0 +1,81 @@
+"""Whatever names a field of a request or a sample means one of the registry (telemetry/fields.py).
+
+Most tables are derived from it. Those here are written by hand, because they choose: what causes
+are found by, what /metrics exposes, which attributes are fields of the plugin's own record.
+"""
+
+from dataclasses import fields
+
+import pytest
+from tailspan_vllm.otlp.request_span import _AS_RECORDED
+from tailspan_vllm.request.record import RequestRecord
+
+from alerts.fields import JUDGING, SELECTING
+from collector.scrape.engine_series import ENGINES
+from diagnosis.inputs.requests import LABELS, NUMBERS
+from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.definitions.gpu_series import GPU_GAUGES
+from store.queries import REQUEST_COLUMNS
+from telemetry.engines import EngineSample
+from telemetry.fields import fields_of, on_the_wire
+from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
+from telemetry.requests import RequestTimeline
+
+NOUNS = (RequestTimeline, EngineSample, GpuSample)
+UNITS = {
+    "_unix_ns": "ns",
+    "_s": "s",
+    "_s_total": "s",
+    "_ratio": "1",
+    "_tokens": "{token}",
+    "_tokens_total": "{token}",
+    "_bytes": "By",
+    "_bytes_total": "By",
+    "_bytes_per_s": "By/s",
+    "_w": "W",
+    "_j_total": "J",
+    "_hz": "Hz",
+    "_usd": "USD",
+}
+"""What the end of a name says of the unit; the longest end counts."""
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_fields_name_says_its_unit(noun: type) -> None:
+    """Seconds are not milliseconds anywhere."""
+    for field in fields_of(noun):
+        ends = [end for end in UNITS if field.name.endswith(end)]
+        if ends:
+            assert field.about.unit == UNITS[max(ends, key=len)], field.name
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_no_two_fields_have_one_name_on_the_wire(noun: type) -> None:
+    """The second would take the value of the first."""
+    sent = [each.about.wire for each in fields_of(noun) if each.about.wire is not None]
+    assert len(sent) == len(on_the_wire(noun))
+
+
+def test_tables_that_choose_fields_name_those_of_the_registry() -> None:
+    """A field that is renamed, and forgotten in one of them, would be unknown there in silence."""
+    engine = {each.name: each.is_total for each in fields_of(EngineSample)}
+    assert {*NUMBERS, *LABELS, *SELECTING, *JUDGING} <= set(REQUEST_COLUMNS)
+    assert not any(engine[name] for name in ENGINE_GAUGES)
+    assert all(engine[name] for name in ENGINE_TOTALS)
+    assert set(GPU_GAUGES) <= {each.name for each in fields_of(GpuSample)}
+    for table in ENGINES:
+        assert set(table.fields) <= set(engine), table.name
+
+
+def test_a_report_in_flight_has_a_requests_fields_under_their_names() -> None:
+    """Its row will have the same; only the instant of the report is its own."""
+    row = {field.name for field in fields(RequestTimeline)}
+    assert {field.name for field in fields(InFlightRequest)} - row == {"seen_unix_ns"}
+
+
+def test_the_plugins_record_has_the_registrys_names() -> None:
+    """The plugin may import nothing of ours, so its own table is held against the registry."""
+    sent = on_the_wire(RequestTimeline)
+    assert {wire: sent[wire].name for wire in _AS_RECORDED} == _AS_RECORDED
+    assert set(_AS_RECORDED.values()) <= {field.name for field in fields(RequestRecord)}
