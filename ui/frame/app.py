@@ -23,9 +23,10 @@ from ui.frame.context import CannotShow, Context
 from ui.frame.objectives import read_objectives
 from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
-from ui.frame.view import SECOND_NS, View
+from ui.frame.view import View
 from ui.kit import store_reads
 from ui.kit.store_reads import Unreadable
+from ui.kit.time_bins import SECOND_NS
 from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS

@@ -13,9 +13,10 @@ from store.queries import Window
 from ui.frame.objectives import Objectives
 from ui.frame.pages import Page
 from ui.frame.read_cache import catching_up, shared
-from ui.frame.view import SECOND_NS, View
+from ui.frame.view import View
 from ui.kit import colours
 from ui.kit.store_reads import store_errors
+from ui.kit.time_bins import SECOND_NS
 
 Read = TypeVar("Read")
 

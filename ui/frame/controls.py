@@ -12,9 +12,10 @@ from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import Page
-from ui.frame.view import DECIDERS, LABELS, RANGES_S, SECOND_NS, View
+from ui.frame.view import DECIDERS, LABELS, RANGES_S, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
+from ui.kit.time_bins import SECOND_NS
 
 CUSTOM: Final = "custom"
 BEFORE: Final = "vs. the time before"

@@ -7,8 +7,8 @@ import streamlit as st
 
 from ui.frame import navigation
 from ui.frame.context import Context
-from ui.frame.view import SECOND_NS
 from ui.kit import store_reads, wording
+from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
 pip install tailspan-vllm   # from the source folder: pip install ./instrumentation

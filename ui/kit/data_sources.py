@@ -47,3 +47,13 @@ def scraped(replicas: int) -> str | None:
         return None
     verb = "is" if replicas == 1 else "are"
     return f"{wording.counted(replicas, 'server')} {verb} {SCRAPED}"
+
+
+def thinned_samples(every_s: int | None) -> str | None:
+    """How many samples were read, where the range is too long to read all of them."""
+    if every_s is None:
+        return None
+    return (
+        f"Samples were read for 16 s in every {wording.span(every_s)}: rates and shares are "
+        "complete, a short burst may be missing from the highest values."
+    )

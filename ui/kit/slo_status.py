@@ -20,7 +20,7 @@ from analysis.blind_objectives import blind_reason
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
 from store.queries import Window
-from ui.frame.view import SECOND_NS
+from ui.kit.time_bins import SECOND_NS
 
 LATELY_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8

@@ -60,7 +60,7 @@ def test_old_data_that_arrives_is_no_outage(
     with Writer(engine) as writer:
         writer.submit([one_request(9_999, received_unix_ns=now - 600 * 10**9)], []).result()
     engine.dispose()
-    said = markup(page(url))
+    said = markup(page(url, page="requests"))  # read anew
     assert "Earlier data is arriving" in said
     assert "No data for" not in said
     assert "stale" not in said

@@ -25,7 +25,7 @@ def test_limits_on_latencies_are_words_and_all_else_is_as_written(written: str, 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("streamed true", "streamed true"),
+        ("streamed == true", "streamed true"),
         ('model == "m" and tenant == "acme"', "model m and tenant acme"),
         ("prompt_tokens > 5", "prompt_tokens > 5"),
     ],

@@ -75,7 +75,7 @@ def _replicas(context: Context, found: Reading) -> None:
     for note in (
         words.imbalance(fleet.imbalance, len(fleet.replicas)),
         words.unheeded(found.unheeded),
-        words.thinned_samples(found.samples_every_s),
+        data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),
         data_sources.scraped(found.scraped_replicas),
     ):

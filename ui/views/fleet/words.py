@@ -76,16 +76,6 @@ def unheeded(labels: Sequence[str]) -> str | None:
     return f"Engine state has no {listed}: that filter applies to TTFT and imbalance only."
 
 
-def thinned_samples(every_s: int | None) -> str | None:
-    """How many samples were read, where the range is too long to read all of them."""
-    if every_s is None:
-        return None
-    return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}: rates and shares are "
-        "complete, a short burst may be missing from the highest values."
-    )
-
-
 def thinned_requests(one_in: int) -> str | None:
     """The same of requests."""
     return f"TTFT and imbalance are from 1 in {one_in} requests." if one_in > 1 else None

@@ -19,12 +19,12 @@ from store.queries import Window, newest_unix_ns
 from ui.frame import no_data
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds
-from ui.frame.view import SECOND_NS
 from ui.kit import cause_words, slo_cards, wording
 from ui.kit.judged_requests import judged, judged_window, narrowed
 from ui.kit.sections import chapter, chart
 from ui.kit.slo_status import SloState, burning_since_ns, foremost, instant_s, slo_states
 from ui.kit.terms import LATENCY_NAMES, TERMS
+from ui.kit.time_bins import SECOND_NS
 from ui.views.overview import charts, hung_engines, incidents, trends, words
 from ui.views.overview.cause import current_cause
 from ui.views.overview.hourly_cost import HourlyCost, hourly_cost

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.one_request.account import Account
-from ui.frame.view import RequestKey
 from ui.kit import wording
 from ui.kit.columns import FloatArray, floats, instants
+from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
 """Requests that are drawn; a batch may hold hundreds."""

@@ -17,11 +17,13 @@ from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted
 from ui.frame.context import Context
 from ui.frame.navigation import choice
-from ui.frame.view import SECOND_NS, RequestKey, View
+from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.fact_grid import fact_grid
+from ui.kit.request_key import RequestKey
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
+from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import Strip
 from ui.views.request.facts import facts

@@ -19,8 +19,8 @@ from store.requests.lookup import named, oldest_request_unix_ns
 from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
-from ui.frame.view import RequestKey
 from ui.kit import store_reads
+from ui.kit.request_key import RequestKey
 from ui.kit.store_reads import store_errors
 from ui.views.request import engine_state
 from ui.views.request.engine_state import Strip

@@ -19,11 +19,10 @@ from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
-from ui.kit import phases, slowest, slowest_table, store_reads
+from ui.kit import data_sources, phases, slowest, slowest_table, store_reads
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
-from ui.views.fleet import words as fleet_words
 from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material
 
@@ -98,7 +97,7 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
         st.html(f"<p class='notice'>{still}</p>")
     if told.causes or told.verdict is Verdict.INCIDENT:
         st.html(words.reason(told))
-    if thinned := fleet_words.thinned_samples(found.samples_every_s):
+    if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
     _shape(context, told, found)
     if told.verdict is Verdict.INSUFFICIENT_DATA:

@@ -13,8 +13,8 @@ from alerts.burnrate import Counts
 from alerts.counting import step_counts
 from alerts.objectives import Goodput, Objective
 from store.queries import Window
-from ui.frame.view import SECOND_NS
 from ui.kit import charts, colours, wording
+from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
 """Shown by the hour."""

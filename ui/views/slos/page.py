@@ -16,7 +16,7 @@ from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
 from ui.frame.read_cache import shared
-from ui.frame.view import SECOND_NS, STEPS
+from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
@@ -24,6 +24,7 @@ from ui.kit.sections import chapter, chart
 from ui.kit.slo_status import SloState, instant_s, slo_states, worst_first
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
+from ui.kit.time_bins import SECOND_NS
 from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import Change
 

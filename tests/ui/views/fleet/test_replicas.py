@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from diagnosis.inputs.requests import Labels
+from ui.kit import data_sources
 from ui.kit.time_bins import Bins
 from ui.views.fleet import words
 from ui.views.fleet.replicas import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of
@@ -165,8 +166,8 @@ def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough
 
 def test_what_was_not_read_is_said() -> None:
     """Of samples and of requests."""
-    assert words.thinned_samples(None) is words.thinned_requests(1) is None
-    assert "read for 16 s in every 5 min 52 s" in str(words.thinned_samples(352))
+    assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
+    assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
     assert words.unheeded([]) is None
     assert "no tenant or route: that filter applies to TTFT" in str(
