@@ -39,6 +39,8 @@ from alerts.openslo_time import (
 )
 
 VERSION: Final = "openslo/v1"
+ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
+"""The variable that names the files and folders of the objectives in force, as PATH does."""
 OBJECTIVES: Final = Path(__file__).parent / "objectives"
 """In force where none are named."""
 

@@ -1,1 +1,1 @@
-"""What the commands and the pages ask in common: reads, pure functions, an answer."""
+"""The questions that commands, pages and alerts share: they read the store and return an answer."""

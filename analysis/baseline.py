@@ -1,8 +1,8 @@
-"""What a range is compared with where nobody said: the time before it that no incident spoils.
+"""The default baseline of a range: the latest time before it without an incident.
 
-Pure. The stretch just before a range is usual only while nothing is wrong. With an incident under
-way it lies in the incident, and the comparison finds no difference. So the stretch ends where the
-incident began, and before any other that it would meet.
+Pure. The range just before is usual only if nothing was wrong then. During an incident it lies
+within the incident, and the comparison finds no difference. So the baseline ends where the incident
+began, and before any other incident that it would overlap.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A stretch to compare with, and the incident before which it lies; None for the stretch
-    just before the range."""
+    """A range to compare with, and the incident that it precedes; None if it is the range just
+    before."""
 
     span: Span
     before: IncidentRow | None = None
@@ -26,12 +26,12 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """The latest stretch before a window that no incident overlaps.
+    """Return the latest range before a window that no incident overlaps.
 
     Args:
         window: the range in question.
-        incidents: those known, of any objective.
-        length_ns: how long the stretch is; None for as long as the window.
+        incidents: the known ones, of any objective.
+        length_ns: length of the baseline; None for that of the window.
     """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
@@ -42,8 +42,8 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """The incidents that a window overlaps, the one that began first in front; pages before
-    tickets that began at once with them."""
+    """Return the incidents that a window overlaps, by start; of those with the same start, pages
+    first."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))
 

@@ -1,8 +1,8 @@
-"""Whether an objective counts the requests of the last hour, from the store.
+"""Check whether an objective counts the requests of the last hour, from the store.
 
-`tailspan slo status`, `tailspan doctor` and the pages ask here; the generated rules decide the
-same on `/metrics`. The store counts a request when it ended, however late it was reported, so
-`late` is a reason on `/metrics` alone.
+Used by `tailspan slo status`, `tailspan doctor` and the pages; the generated rules do the same with
+`/metrics`. The store counts a request when it ended, however late it was reported, so `late` is a
+reason on `/metrics` only.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ def blind_reason(
 ) -> str | None:
     """Return why an objective is blind, as a key of `alerts.blindness.REASONS`; None if it is not.
 
-    All groups of an objective are judged together, as the rule on `/metrics` does.
+    All groups of an objective are judged together, as in the rule on `/metrics`.
 
     Args:
         engine: from `open_database`.
         objective: one that Tailspan counts.
-        tallies: its counts, over the hour before `at_s` at least; those of each of its groups.
+        tallies: the counts of all of its groups, for at least the hour before `at_s`.
         at_s: now, in unix seconds.
     """
     if not objective.alert_when_no_data:
@@ -40,7 +40,7 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # Requests that the objective left out itself show that it selects some.
+    # Requests that the objective excluded show that it selects some.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,4 +1,4 @@
-"""The words that the command, the pages and the alerts share. Pure."""
+"""Sentences about causes, shared by command, pages and alerts. Pure."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ NAMES: Final = {
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """The first cause, with its share and the first thing to try; None where there is none."""
+    """Return the first cause with its share and its first lever; None without causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]
@@ -28,6 +28,6 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def cause_text(cause: Cause) -> str:
-    """What a cause is, and where it is or who drives it."""
+    """Return what a cause is, with its labels."""
     where = ", ".join(f"{key} {value}" for key, value in cause.where.items())
     return f"{SUMMARIES[cause.id]}{f' ({where})' if where else ''}"

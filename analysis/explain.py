@@ -1,4 +1,5 @@
-"""From a database to an explanation: what is read, against what, and the answer."""
+"""Explain a latency from the database: read the evidence, choose the baseline, run the
+diagnosis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,21 +21,20 @@ from store.queries import Window
 from telemetry.starts import EngineStart
 
 _BACK_NS = 7 * 86_400 * 10**9
-"""How far back a baseline may be: as long as rows are kept by default."""
+"""The oldest possible baseline: the default retention of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An explanation, the incidents that its window overlaps, and why it was compared with what
-    it was compared with."""
+    """An explanation, the incidents that its window overlaps, and the choice of its baseline."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident before which the baseline lies; None where it was given, or lies just before
-    the window."""
+    """The incident that the baseline precedes; None if the baseline was given or is just before the
+    window."""
     just_before: bool = False
-    """Whether the baseline is the stretch just before the window."""
+    """Whether the baseline is the range just before the window."""
 
 
 def explain_window(
@@ -50,10 +50,10 @@ def explain_window(
     Args:
         engine: from `open_database`.
         metric: which latency.
-        window: of what time.
-        where: whose latency is asked about; the evidence is everybody's.
-        objectives: those in force; they decide whether somebody was hurt.
-        baseline: what to compare with; None for what was usual before the window's incidents.
+        window: the time range.
+        where: the labels of the requests whose latency is explained; the evidence comes from all.
+        objectives: those in force; they decide whether there is an incident.
+        baseline: the range to compare with; None for the latest one before the window's incidents.
     """
     known = known_incidents(engine, window)
     against = Baseline(baseline) if baseline is not None else usual_baseline(window, known)
@@ -61,7 +61,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
-        # What was before the incident is no longer kept, or nobody listened yet.
+        # Before the incident there is no data: deleted, or never recorded.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -76,7 +76,8 @@ def explain_window(
 
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
-    """The incidents that a window overlaps, and those before it that a baseline could meet."""
+    """Return the incidents that a window overlaps, and earlier ones that a baseline could
+    overlap."""
     from_ns = max(0, window.from_unix_ns - _BACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
@@ -84,7 +85,7 @@ def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
 def explain_question(
     engine: Engine, question: Question, objectives: Sequence[Objective] = ()
 ) -> Explanation:
-    """Read what a question needs, and answer it."""
+    """Read the evidence for a question, and answer it."""
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
@@ -98,8 +99,8 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """What to read: baseline and window with what lies between them, or the two apart where
-    there is more between them than in them, as after a long incident."""
+    """Return the time ranges to read: one that spans baseline and window, or both separately if the
+    gap between them is longer than they are, as after a long incident."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]
@@ -108,7 +109,7 @@ def windows_of(question: Question) -> list[Window]:
 
 
 def joined_evidence(found: Sequence[Evidence]) -> Evidence:
-    """What was read of several stretches, in the order of time, as one."""
+    """Join the evidence of several time ranges, in order of time."""
     if len(found) == 1:
         return found[0]
 

@@ -1,7 +1,7 @@
-"""One verdict for an incident, from all the latencies that its objective covers.
+"""One verdict for an incident, from all latencies of its objective.
 
-The verdict is taken from the latency by which most of the incident's bad requests missed the
-objective. The command, the page and the alert use it from here, in the same words.
+The verdict is that of the latency by which most of the incident's bad requests missed the
+objective. Command, page and alert use it from here, in the same words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""At least so much of the time until now is explained: an incident is young when it alerts."""
+"""The window covers at least this time before now: an incident is short when it alerts."""
 LEAST_BEFORE_S: Final = 1_800
-"""The window is compared with at least so much time before it."""
+"""The baseline is at least this long."""
 
 _NS: Final = 10**9
 
@@ -33,8 +33,10 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 
 @dataclass(frozen=True, slots=True)
 class IncidentQuestions:
-    """A stretch, what to compare it with, and the latencies in the objective; none where it is
-    about none, as an objective on errors is."""
+    """Window, baseline and filter of an incident, and the latencies of its objective.
+
+    There are none if the objective is about no latency, such as one on errors.
+    """
 
     window: Span
     baseline: Span
@@ -42,20 +44,20 @@ class IncidentQuestions:
     equals: Mapping[str, str | None]
 
     def of(self, metric: Metric) -> Question:
-        """The question about one latency."""
+        """Return the question about one latency."""
         return Question(metric, self.window, self.baseline, self.equals)
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The explanation that speaks for the incident, and those of the other latencies."""
+    """The explanation that gives the verdict, and those of the other latencies."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
 
     @property
     def sentence(self) -> str | None:
-        """The first cause in a sentence; None where no cause is found."""
+        """The first cause in a sentence; None if no cause was found."""
         return first_cause_sentence(self.first)
 
 
@@ -65,13 +67,14 @@ def questions_of(
     at_s: int,
     known: Sequence[IncidentRow] = (),
 ) -> IncidentQuestions:
-    """From its beginning to its end, or to `at_s` while it goes on, against as much before it.
+    """Return the questions about an incident, from its start to its end, or to `at_s` while it
+    continues.
 
     Args:
         objective: the incident's.
-        incident: the one in question.
+        incident: the incident.
         at_s: now, in unix seconds.
-        known: other incidents: the time to compare with does not overlap them.
+        known: other incidents; the baseline does not overlap them.
     """
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
     from_s = max(0, min(incident.began_unix_s, until_s - LEAST_EXPLAINED_S))
@@ -87,8 +90,8 @@ def questions_of(
 
 
 def split_incident_name(named: str) -> tuple[str, str | None]:
-    """Return the SLO and the instant of `SLO@TIME`; None for the instant of `SLO`."""
-    # The name of a group (chat{tenant="a@b"}) may hold an @.
+    """Return the SLO and the instant of `SLO@TIME`; the instant is None for `SLO`."""
+    # The name of a group (chat{tenant="a@b"}) may contain an @.
     group, brace, rest = named.rpartition("}")
     name, at, instant = rest.partition("@")
     return group + brace + name, instant if at else None
@@ -98,7 +101,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
     """Return one incident of an objective.
 
     Args:
-        rows: its incidents, the newest first, as `read_incidents` returns them.
+        rows: its incidents, newest first, as `read_incidents` returns them.
         at_s: when it alerted, or any instant of it, in unix seconds; None for the newest.
     """
     if at_s is None:
@@ -118,7 +121,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 def read_questions(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> IncidentQuestions:
-    """The same as `questions_of`; reads the other incidents from the database."""
+    """Return `questions_of`, with the other incidents read from the database."""
     span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
     return questions_of(objective, incident, at_s, known_incidents(engine, span))
 
@@ -130,7 +133,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """Explain an incident; None where its objective is about no latency."""
+    """Explain an incident; None if its objective is about no latency."""
     asked = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
@@ -138,7 +141,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Of several latencies of one stretch, the one that speaks for all; None of none."""
+    """Return the verdict from the explanations of several latencies; None without any."""
     if not explanations:
         return None
     first = max(
@@ -148,12 +151,12 @@ def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | No
 
 
 def growth(explanation: Explanation) -> float:
-    """How many times as long as before."""
+    """Return the growth ratio."""
     return (explanation.now_s or 0.0) / max(explanation.baseline_s or 0.0, 1e-6)
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """By how much the share of requests rose that broke a threshold of this latency."""
+    """Increase of the share of requests that broke a threshold of this latency."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,
@@ -161,7 +164,7 @@ def _attainment_loss(explanation: Explanation) -> float:
 
 
 def _equals(goodput: Goodput) -> dict[str, str | None]:
-    """Which requests the objective is about, as far as labels say so."""
+    """The labels that the objective's filter requires."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(goodput.where) if goodput.where else ())

@@ -1,4 +1,4 @@
-"""Whether data still comes in. What is old looks healthy, because nothing in it is wrong.
+"""Detect missing data. Old data looks healthy, because nothing in it is wrong.
 
 Pure.
 """
@@ -6,22 +6,22 @@ Pure.
 from typing import Final
 
 EXPORT_S: Final = 5.0
-"""How often the instrumentation sends, also while no request runs (its setting
-OTEL_BSP_SCHEDULE_DELAY, 5,000 ms by default)."""
+"""The instrumentation's export interval, also without requests (OTEL_BSP_SCHEDULE_DELAY, 5,000 ms
+by default)."""
 
 STALE_S: Final = 6 * EXPORT_S
-"""Without data for so long, several exports in a row have failed or nobody sends."""
+"""After this time without data, several exports in a row have failed or no sender is active."""
 
 _NS: Final = 10**9
 
 
 def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> float | None:
-    """For how long no data has come; None where it does come, none ever came, or where a range
-    is looked at that ended before now.
+    """Return for how long no data has arrived; None if data arrives, if there never was any, or if
+    the range ended in the past.
 
     Args:
-        newest_unix_ns: of what the newest request or sample is.
-        to_unix_ns: where the range ends.
+        newest_unix_ns: of the newest request or sample.
+        to_unix_ns: the end of the range.
         now_unix_ns: the reader's clock.
     """
     if newest_unix_ns is None or now_unix_ns - to_unix_ns > STALE_S * _NS:

@@ -1,7 +1,7 @@
-"""What objectives ask of one latency, for the diagnosis to count.
+"""The thresholds that objectives set for a latency, for the diagnosis.
 
-Pure. An objective gives a threshold where its `good` requires `latency <= number` of every
-request. One that selects requests by what the diagnosis does not read gives none.
+Pure. An objective gives a threshold if its `good` requires `latency <= number` of every request.
+One whose filter uses fields that the diagnosis does not read gives none.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,11 +26,11 @@ from diagnosis.latency.attainment import Threshold
 from diagnosis.question import Metric
 
 _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
-"""What a `where` may speak of here."""
+"""The fields that a filter may use."""
 
 
 def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshold]:
-    """The thresholds of a latency, in the objectives' order."""
+    """Return the thresholds of a latency, in the objectives' order."""
     return [
         Threshold(objective.name, seconds, float(objective.budget), _Counts(goodput.where))
         for objective, goodput in _countable(objectives)
@@ -39,7 +39,7 @@ def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshol
 
 
 def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
-    """The latencies that an objective is about, each once."""
+    """Return the latencies of an objective, each once."""
     fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
     return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
 
@@ -65,7 +65,7 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
 
 
 class _Counts:
-    """Which requests an objective is about. An unknown value selects nothing."""
+    """Select the requests of an objective. An unknown value matches nothing."""
 
     def __init__(self, where: Expression | None) -> None:
         self._where = where
@@ -77,7 +77,8 @@ class _Counts:
 
 
 def _holds(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """(n,) of which requests it holds, and of which it does not; of the others it is unknown."""
+    """(n,) for which requests an expression is true, and for which it is false; otherwise it is
+    unknown."""
     match expression:
         case Not(operand):
             true, false = _holds(operand, requests)

@@ -1,11 +1,12 @@
-"""What simpler diagnosers would say of the same case.
+"""Simpler diagnosers for comparison on the same cases.
 
 - chance: any of the causes.
-- phase: the phase whose mean grew most among the slow requests, by its commonest cause.
-- BARO: the series with the largest robust z-score against the normal window, by the cause that
-  the series speaks for. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
+- phase: the phase whose mean grew most among the slow requests, with its most frequent cause.
+- BARO: the series with the largest robust z-score against the normal window, with the cause that
+the
+  series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-None of them can say that there is nothing.
+None of them can report that there is no incident.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ _TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Causes by the growth of their phase, largest first."""
+    """Return causes by the growth of their phase, largest first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
@@ -76,7 +77,7 @@ def by_phase(requests: Requests, question: Question) -> list[str]:
 
 
 def by_score(requests: Requests, servers: Servers, question: Question) -> list[str]:
-    """Causes by the robust z-score of the series that speak for them, largest first."""
+    """Return causes by the robust z-score of their series, largest first."""
     scores: dict[str, float] = {}
     for name, at_unix_ns, values in _series(requests, servers, question):
         cause = _SPEAKS_FOR[name]
@@ -92,7 +93,7 @@ def _robust(at_unix_ns: IntArray, values: FloatArray, question: Question) -> flo
     if normal.size < 5 or not now.size:
         return 0.0
     low, middle, high = np.quantile(normal, [0.25, 0.5, 0.75])
-    # As the scaler it comes from does, a spread of nothing counts as one.
+    # As in the original scaler, a spread of zero counts as one.
     spread = high - low if high > low else 1.0
     return float(np.abs((now - middle) / spread).max())
 
@@ -171,11 +172,11 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""What nobody sets an alert below: a queue of 2 ms is not ten times worse than one of 0.2."""
+"""Below these values no alert is set: a queue of 2 ms is not ten times worse than one of 0.2."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """The latency that an alert would name: whose tail grew most, as a ratio."""
+    """Return the latency that an alert would name: the one whose tail grew most, as a ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)
@@ -185,7 +186,7 @@ def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
 
 
 def tail_s(requests: Requests, metric: Metric, span: Span) -> float:
-    """The mean of the slowest; 0 where nobody knows the latency, which alerts nobody."""
+    """Mean of the slowest requests; 0 if the latency is unknown."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = np.sort(latency[np.isfinite(latency)])
     return float(known[-max(1, round(_TAIL * known.size)) :].mean()) if known.size else 0.0

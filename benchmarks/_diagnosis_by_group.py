@@ -1,7 +1,7 @@
-"""Each fault, asked about as every tenant, model and replica: is the first cause the same?
+"""Ask about each fault as every tenant, model and replica: is the first cause the same?
 
-A filter chooses whose latency is asked about. Of whom the fault did not slow, the right answer is
-that there is no incident; that is counted apart.
+A filter selects whose latency is explained. For groups that the fault did not slow, the right
+answer is "no incident"; these are counted separately.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ SAME, QUIET, OTHER = "same", "no incident", "other"
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """One case: the first cause that everybody's requests give, and what each filter gives."""
+    """One case: the first cause without a filter, and with each filter."""
 
     cause: str
     first: str
@@ -61,7 +61,7 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """How many filters give the first cause that everybody's requests give."""
+    """Return how many filters give the same first cause as no filter."""
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers
@@ -69,7 +69,7 @@ def compared(of: Everyone) -> Counter[str]:
 
 
 def table(found: Sequence[Everyone]) -> Iterator[str]:
-    """How often, by cause and by label; cases in which nobody was slowed are left out."""
+    """The counts by cause and by label; cases in which no request was slowed are omitted."""
     seen = [each for each in found if each.first != QUIET]
     heading = f"{'one fault':22} {'cases':>5} {'asked':>6} {SAME:>6} {QUIET:>11} {OTHER:>6}"
     yield f"{heading}  other answers"
@@ -99,4 +99,4 @@ def table(found: Sequence[Everyone]) -> Iterator[str]:
             f"asked as every {label}: the first cause is everybody's in {same} of {len(named)}"
             f" incidents ({rate}); {len(answers) - len(named)} of {len(answers)} have no incident"
         )
-    yield f"{len(found) - len(seen)} of {len(found)} faults slowed nobody enough to be seen."
+    yield f"{len(found) - len(seen)} of {len(found)} faults slowed no request visibly."

@@ -1,7 +1,7 @@
-"""Simulated cases, drawn: which causes, how hard, on which fleet, under which load.
+"""Draw simulated cases: causes, severity, fleet and load.
 
-All of it follows from a seed, so that whoever tuned a detector on some cases is judged by
-others. The two baselines' and the detectors' code is not asked.
+Everything follows from a seed, so that a detector tuned on some cases is tested on others. The
+draws do not depend on the code of the detectors or of the baselines.
 """
 
 import random
@@ -21,27 +21,27 @@ KINDS = (SINGLE, PAIR, NONE)
 _MIX = (SINGLE, SINGLE, SINGLE, PAIR, NONE)
 
 _WARM_S = 40.0
-"""Until an empty fleet with an empty cache is an ordinary one."""
+"""Time until an empty fleet with an empty cache is in its ordinary state."""
 _BEGAN_UNIX_NS = 1_750_000_000 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One case: a fleet with its faults, and the two stretches to compare."""
+    """One case: a fleet with its faults, and the two time ranges to compare."""
 
     number: int
     kind: str
     causes: tuple[str, ...]
     severities: tuple[float, ...]
     load: float
-    """Of the fleet's capacity, how much the ordinary traffic takes."""
+    """Share of the fleet's capacity that ordinary traffic uses."""
     config: FleetConfig
     baseline: Span
     window: Span
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """What each case is to be: three in five a single cause, one two of them, one none."""
+    """Return the kind of each case: of five, three have one cause, one has two, one has none."""
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
     found: list[tuple[str, tuple[str, ...]]] = []
@@ -59,7 +59,7 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:
-    """Two causes that hurt the same latency: of others an alert would name but one."""
+    """Two causes that affect the same latency; otherwise an alert would name only one."""
     first = draw.choice(CAUSES)
     alike = [
         cause

@@ -1,4 +1,4 @@
-"""One judged case: what was done, what each diagnoser named, and how that counts."""
+"""One case with its faults, what each diagnoser named, and its evaluation."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -8,12 +8,12 @@ from typing import Any
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""Of the excess, what the smaller of two causes must have brought about to be missed."""
+"""Minimum share of the excess of the smaller of two causes, for it to count as missed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case, and what each diagnoser named, likeliest first."""
+    """One case, and what each diagnoser named, most likely first."""
 
     number: int
     seed: int
@@ -27,7 +27,7 @@ class Result:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     true_shares: tuple[float, ...]
-    """Of two causes, what each brought about; they sum to 1."""
+    """The true share of each of two causes; they sum to 1."""
     unexplained: float | None
     by_phase: tuple[str, ...]
     by_score: tuple[str, ...]
@@ -36,18 +36,18 @@ class Result:
 
 
 def both_matter(of: Result) -> bool:
-    """Whether each of two causes brought a tenth of the excess about, or more: else one hides
-    the other, and there is but one to be named."""
+    """Return whether each of two causes contributed at least a tenth of the excess; otherwise one
+    is masked."""
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
 
 def larger(of: Result) -> str:
-    """Of two causes, the one that brought more about."""
+    """Return the larger of two causes."""
     return of.causes[of.true_shares.index(max(of.true_shares))]
 
 
 def outcome(of: Result) -> str:
-    """One case in a word."""
+    """Return the result of one case in a word."""
     if of.kind == NONE:
         return "FALSE ALARM" if of.verdict == "incident" else "right"
     if of.verdict != "incident":
@@ -62,28 +62,28 @@ def outcome(of: Result) -> str:
 
 
 def both_named(of: Result) -> bool:
-    """Whether both of two causes are among the first three named."""
+    """Return whether both causes are among the first three named."""
     return set(of.causes) <= set(of.found[:3])
 
 
 def one_named(of: Result) -> bool:
-    """Whether one of them at least is."""
+    """Return whether at least one of them is."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Of single faults, how many are named at these first places."""
+    """Return how many single faults are named among these first places."""
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
 def share(hits: Iterable[bool]) -> float | None:
-    """Of all, how many; None of none."""
+    """Return the share; None without cases."""
     known = [*hits]
     return sum(known) / len(known) if known else None
 
 
 def passed(results: Sequence[Result]) -> bool:
-    """Whether no bar is missed by what there is."""
+    """Return whether no bar is missed."""
     first = first_named([each for each in results if each.kind == SINGLE], 1)
     both = share(both_named(each) for each in results if each.kind == PAIR and both_matter(each))
     alarms = share(each.verdict == "incident" for each in results if each.kind == NONE)
@@ -95,7 +95,7 @@ def passed(results: Sequence[Result]) -> bool:
 
 
 def read(text: str) -> Result:
-    """From its JSON."""
+    """Read a result from JSON."""
     told: dict[str, Any] = json.loads(text)
     for name, value in told.items():
         if isinstance(value, list):

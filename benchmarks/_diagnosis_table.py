@@ -1,4 +1,4 @@
-"""What is printed: a case as it is done, and the sum of them."""
+"""Print each case as it finishes, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ BARS = "bars: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, fal
 
 
 def line(of: Result, done: int, whole: int) -> str:
-    """One case as it is done."""
+    """One finished case."""
     shares = [f" {true:.0%}" for true in of.true_shares] or [""] * len(of.causes)
     truth = " + ".join(
         f"{cause} ×{severity:g}{brought}"
@@ -34,7 +34,7 @@ def line(of: Result, done: int, whole: int) -> str:
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """All that is to be told of the results."""
+    """The totals of the results."""
     singles = [each for each in results if each.kind == SINGLE]
     all_pairs = [each for each in results if each.kind == PAIR]
     pairs = [each for each in all_pairs if both_matter(each)]
@@ -104,7 +104,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _off(pairs: Sequence[Result]) -> str:
-    """How far the shares told are from the true ones."""
+    """Difference between reported and true shares."""
     off = [
         abs(of.shares[of.found.index(cause)] - true)
         for of in pairs
@@ -113,7 +113,7 @@ def _off(pairs: Sequence[Result]) -> str:
     ]
     if not off:
         return ""
-    return f" The shares told are {sorted(off)[len(off) // 2]:.0%} off in the median."
+    return f" The reported shares are {sorted(off)[len(off) // 2]:.0%} off in the median."
 
 
 def _percent(of: float | None) -> str:

@@ -26,7 +26,7 @@ def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
 
     Args:
         bad: the query of bad events over `[{{.window}}]`.
-        total: the query of all events, likewise.
+        total: the same for all events.
         target: the share of events that should be good.
         days: the SLO's period; one of `PERIODS_D`.
 

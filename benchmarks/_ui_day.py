@@ -1,4 +1,4 @@
-"""The day that `ui.py` shows: a million requests in SQLite, as `tailspan up` leaves them."""
+"""The data of `ui.py`: a day of a million requests in SQLite, as `tailspan up` stores them."""
 
 import sys
 from dataclasses import replace
@@ -34,7 +34,7 @@ REPLICAS = 4
 
 
 def fill(url: str, number: int, end_s: int) -> None:
-    """A day of requests until an instant, slower in its last hour, and the engines' samples."""
+    """Write a day of requests that are slower in the last hour, and the engines' samples."""
     rng = np.random.default_rng(7)
     engine = open_database(url)
     begin(engine)

@@ -14,8 +14,8 @@ doubles by noon, 0.3 % bad requests at rest, and four harmless blips of some min
 An episode deserves a page if users were hurt: more than 10 % of the requests that arrive in some
 five consecutive minutes of it, and at least ten requests in all. The first two numbers are what
 Google's App Engine SLA of 2015-10-17 (and Datastore's of 2016-08-16) calls downtime: "more than a
-ten percent Error Rate" for "a period of five consecutive minutes"; it knows neither burn rates nor
-budgets. Ten requests is our choice: nobody is woken for a handful. What never reaches a tenth of
+ten percent Error Rate" for "a period of five consecutive minutes"; it uses neither burn rates nor
+budgets. Ten requests is our choice: a handful deserves no page. What never reaches a tenth of
 the traffic deserves no page by this definition, however long it lasts.
 
 The policy was chosen from its sources and looked at with other seeds (0 to 20, 1000 to 10020); days
@@ -64,7 +64,7 @@ BLIPS = 4
 
 
 class Kind(NamedTuple):
-    """An episode: which share of requests is bad, for how long, and what is seen of it."""
+    """An episode: share of bad requests, duration, and when it becomes visible."""
 
     name: str
     bad_ratio: float
@@ -97,22 +97,22 @@ QUIET = (
     Kind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
-"""Of a service with one request a minute."""
+"""Of a service with one request per minute."""
 
 
 @dataclass(frozen=True)
 class Burn:
-    """One that happened, in seconds since the first day began."""
+    """One episode, in seconds since the first day began."""
 
     kind: Kind
     from_s: int
     to_s: int
     deserves: bool
-    """Whether it should wake someone."""
+    """Whether it deserves a page."""
 
 
 class Page(NamedTuple):
-    """Someone was woken."""
+    """A page that was sent."""
 
     fired_s: int
     last_s: int
@@ -120,7 +120,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Days:
-    """A quiet day and one with one burn or several."""
+    """A quiet day, and a day with one or several episodes."""
 
     burns: list[Burn]
     events: np.ndarray
@@ -131,7 +131,7 @@ class Days:
 
 
 def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
-    """Made anew from a seed, with these episodes in the second in any order."""
+    """Draw two days from a seed, with these episodes in the second in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S
@@ -168,10 +168,10 @@ def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
 
 
 def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
-    """Whether an episode deserves a page.
+    """Return whether an episode deserves a page.
 
     Args:
-        arrived: (n,) requests by step of `STEP_S`, by when they arrived.
+        arrived: (n,) requests by step of `STEP_S`, by arrival.
         hurt: (n,) those that were or will be bad.
     """
     width = DOWNTIME_S // STEP_S
@@ -183,7 +183,7 @@ def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
 
 
 class Promise:
-    """The objective that comes along, and the policy's pages."""
+    """The built-in objective, and its policy's pages."""
 
     def __init__(self) -> None:
         (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
@@ -192,7 +192,7 @@ class Promise:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
-        """When the formula has a burn page; None where it is over by then."""
+        """Detection time by the formula; None if the episode is over by then."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -201,7 +201,7 @@ class Promise:
 
 
 def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
-    """As the live evaluator goes over them."""
+    """As the live evaluator does."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
     history = History(0, buckets, STEP_S)
@@ -214,7 +214,7 @@ def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
             incident = None
     if incident is not None:
         pages.append(Page(incident.fired_s, incident.last_s))
-    # One incident may go on into an absence: whoever was paged is paged already.
+    # An incident may continue into an absence: its page was already sent.
     absent = _held(days.absent, promise.absent_for_s)
     up = [
         each
@@ -225,15 +225,15 @@ def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """The exact P99 above the threshold at every evaluation of five minutes."""
+    """The exact P99 is above the threshold at every evaluation of five minutes."""
     bad, events = _over_window(days)
-    # The nearest rank, ⌈0.99·n⌉ of n, is a bad request where more than the rest are.
+    # The nearest rank, ⌈0.99·n⌉ of n, is a bad request if more requests are bad than lie above it.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[Page]:
-    """More than 5 % bad at every evaluation of five minutes."""
+    """More than 5 % are bad at every evaluation of five minutes."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -248,7 +248,7 @@ def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _held(condition: np.ndarray, for_s: int) -> list[Page]:
-    """Pages on a condition that holds at every evaluation of a while; 5 min of flicker is one."""
+    """Pages on a condition that holds for a while; changes within 5 min count as one page."""
     pages: list[Page] = []
     since_s: int | None = None
     for place, high in enumerate(condition.tolist(), 1):
@@ -279,7 +279,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[Page], burns: list[Burn]) -> None:
-        """Hold pages against burns."""
+        """Match pages with episodes."""
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)
@@ -302,7 +302,7 @@ def _during(page: Page, burn: Burn) -> bool:
 def replay(
     title: str, kinds: Sequence[Kind], days: Iterable[Days], promise: Promise
 ) -> Iterator[str]:
-    """Every rule over all days: the lines to print."""
+    """Run every rule over all days; return the lines to print."""
     scores = {
         "burn rate": Score(),
         "P99 > threshold for 5 m": Score(),

@@ -13,8 +13,8 @@ window should be called follows from counting alone:
     held   at most 1 in 100 requests of the window broke it: no incident
     other  neither; listed, and not judged
 
-The trace is public data of others (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
-ISCA 2024): it is no part of this project, and only its path is given here.
+The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
+ISCA 2024): it is not part of this project; give its path.
 """
 
 import argparse
@@ -52,8 +52,7 @@ FELL: Final = 0.05
 WINDOW_S: Final = 150.0
 BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
-"""Of the server's capacity, how much the trace takes on average: its busiest minutes then take a
-third more."""
+"""Mean share of the server's capacity that the trace uses; its busiest minutes use a third more."""
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
 _SIMULATED_ROWS: Final = 12_000
@@ -71,7 +70,7 @@ class Window:
     verdict: str
     causes: tuple[str, ...]
     by_size: str
-    """The verdict where no objective is given."""
+    """The verdict without an objective."""
 
     @property
     def kind(self) -> str:
@@ -148,7 +147,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Counted here, apart from what is measured."""
+    """Counted here independently of the measured code."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0
@@ -159,15 +158,15 @@ def _span(from_s: float, to_s: float) -> Span:
 
 
 def table(found: list[Window]) -> Iterator[str]:
-    """What is printed at the end."""
+    """The printed totals."""
     yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
     for kind in ("fell", "held", "other"):
         mine = [each for each in found if each.kind == kind]
-        said = Counter(each.verdict for each in mine)
+        verdicts = Counter(each.verdict for each in mine)
         named = sum(bool(each.causes) for each in mine)
         yield (
-            f"{kind:6} {len(mine):8} {said['incident']:9} {said['no_incident']:6}"
-            f" {said['insufficient_data']:8}  {named:12}"
+            f"{kind:6} {len(mine):8} {verdicts['incident']:9} {verdicts['no_incident']:6}"
+            f" {verdicts['insufficient_data']:8}  {named:12}"
         )
     fell = [each for each in found if each.kind == "fell"]
     held = [each for each in found if each.kind == "held"]
@@ -188,7 +187,7 @@ def _rate(part: int, whole: int) -> str:
 
 
 def main() -> int:
-    """Judge the windows; exit status 1 where one in ten is called wrongly."""
+    """Judge the windows; exit status 1 if more than one in ten is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

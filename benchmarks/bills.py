@@ -1,10 +1,9 @@
-"""Bills of one traffic over windows of an hour, a day and a month, and of a rolling deploy.
+"""The bill of steady traffic over windows of an hour, a day and a month, and over a rolling deploy.
 
     python benchmarks/bills.py
 
-Two requests a second on one H100 at $3.60 an hour, made up and steady: the dollars grow with the
-window, the rates may not. Then the same day with pod-b in the place of pod-a from noon on.
-Nothing is stored.
+Two requests per second on one H100 at $3.60 an hour: the cost grows with the window, the rates must
+not. Then the same day with pod-b replacing pod-a at noon. Nothing is stored.
 """
 
 import sys
@@ -23,7 +22,7 @@ MONTH_S = 30 * DAY_S
 
 
 def cases() -> dict[str, Accounts]:
-    """What is billed."""
+    """The cases to bill."""
     one = {"pod-a": (0, MONTH_S)}
     rolled = {"pod-a": (0, DAY_S // 2), "pod-b": (DAY_S // 2, DAY_S)}
     return {

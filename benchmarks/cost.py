@@ -1,11 +1,12 @@
-"""How long the bill of a day takes: ten million requests, sixteen engines that tell each second.
+"""How long does the bill of a day take: ten million requests, sixteen engines that report each
+second?
 
     python benchmarks/cost.py [--requests 10000000]
 
-The day's requests go through the product's own rollup code, as in `query.py`; the 86,400 samples
-of each engine and its GPU are rows. Then `tailspan cost`'s own questions are asked, and those of
-the explorer's page, in this process: first of the samples' rows, as while nothing of them is
-rolled up, then of their rollups. Both are printed, with their ratio, and what rolling up took.
+The requests pass through the product's rollup code, as in `query.py`; the 86,400 samples of each
+engine and its GPU are rows. Then the queries of `tailspan cost` and of the explorer's page run in
+this process: first on the rows of samples, then on their rollups. Prints both with their ratio, and
+the time of the rollup.
 """
 
 import argparse
@@ -43,7 +44,7 @@ ENGINES = query.MODELS * query.REPLICAS_EACH
 
 
 def sample(replica: int, second: int) -> EngineSample:
-    """An engine that is busy seven tenths of the time."""
+    """An engine that is busy 70 % of the time."""
     return EngineSample(
         replica=f"replica-{replica}",
         engine=0,
@@ -83,7 +84,7 @@ def gpu(replica: int, second: int) -> GpuSample:
 
 
 def fill(engine: Engine) -> None:
-    """The samples of a day, and what the engines run on."""
+    """Write the samples of a day, and the devices of the engines."""
     starts = [
         EngineStart(
             replica=f"replica-{replica}",
@@ -120,7 +121,7 @@ PAGES_HOURS = (1, 6, 24)
 
 
 def answered(engine: Engine) -> dict[str, float]:
-    """Seconds that each question takes, the median of some rounds."""
+    """Return the seconds of each query, the median of some rounds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
     prices = load_prices()
 
@@ -150,14 +151,14 @@ def median_s(ask: Callable[[], None]) -> float:
 
 
 def size_mb(engine: Engine, file: Path) -> float:
-    """Of the database, once all of it is in its file."""
+    """Size of the database file."""
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.stat().st_size / 1e6
 
 
 def main() -> None:
-    """Fill, ask, print."""
+    """Fill, query, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=10_000_000)
     asked = parser.parse_args()

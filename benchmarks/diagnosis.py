@@ -1,13 +1,13 @@
-"""Whether the causes of simulated slow tails are named, beside simpler diagnosers.
+"""Are the causes of simulated slow tails named, compared with simpler diagnosers?
 
     python benchmarks/diagnosis.py                            330 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
-    python benchmarks/diagnosis.py --results FILE             goes on where it was stopped
+    python benchmarks/diagnosis.py --results FILE             continues where it stopped
     python benchmarks/diagnosis.py --ask everyone --cases 66  each fault as every tenant, model, …
 
-Three cases in five have one fault, one has two, one has none; severity, load, fleet, traffic and
-every arrival are drawn from the seed. The question asked is the one an alert would: why did this
-latency, whose tail grew most, grow? Ctrl-C prints what there is.
+Of five cases, three have one fault, one has two, one has none. Severity, load, fleet, traffic and
+every arrival are drawn from the seed. The question is that of an alert: why did this latency, whose
+tail grew most, grow? Ctrl-C prints the results so far.
 """
 
 import argparse
@@ -48,8 +48,8 @@ from simulator.faults import INJECTIONS, world_of
 def judged(
     number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool = False
 ) -> Result:
-    """Simulate one case and ask every diagnoser: of the latency that an alert would name, or of
-    the one in which the cause shows itself."""
+    """Simulate one case and ask every diagnoser about the latency that an alert would name, or the
+    one that shows the cause."""
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
@@ -85,8 +85,8 @@ def judged(
 
 
 def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ...]:
-    """What each of two causes brought about: the mean of what it adds alone and of what it adds
-    to the other (Shapley's value), over what both add; by simulating each of them alone."""
+    """Return the true shares of two causes, by simulating each alone: the mean of what each adds
+    alone and to the other (Shapley value)."""
     world = world_of(case.config)
     usual_s = tail_s(both, metric, case.baseline)
     added_s = tail_s(both, metric, case.window) - usual_s
@@ -103,7 +103,7 @@ def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ..
 def run(
     plan: Sequence[tuple[int, int, str, tuple[str, ...], bool]], jobs: int, limit_s: float
 ) -> Iterator[Result]:
-    """The cases as they are done, in no order, until the limit."""
+    """Yield the cases as they finish, until the limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
         waiting: set[Future[Result]] = set()
@@ -127,7 +127,7 @@ def run(
 
 
 def main() -> int:
-    """Judge the cases; exit status 1 where a bar is missed."""
+    """Run the cases; exit status 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -173,7 +173,7 @@ def main() -> int:
 
 
 def _everyone(asked: argparse.Namespace) -> int:
-    """Exit status 1 where one answer in twenty differs from everybody's."""
+    """Exit status 1 if more than one answer in twenty differs from the unfiltered one."""
     plan = [
         (number, asked.seed, kind, causes)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))

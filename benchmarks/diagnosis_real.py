@@ -1,13 +1,13 @@
-"""Whether `tailspan explain` names what was done to a real vLLM.
+"""Does `tailspan explain` name the fault injected into a real vLLM?
 
     python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
 
-Each fault is brought about under load on a vLLM on this machine's CPU, after a stretch of
-usual load (python -m rig.faults), and explained from the database that a running Tailspan kept.
-Needs what `make vllm` needs, and a machine with nothing else to do: the column `others` tells
-how many CPUs someone else used, before the fault and under it.
+Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
+(python -m rig.faults), and explained from the database of a running Tailspan. Needs what `make
+vllm` needs, and an otherwise idle machine: the column `others` gives the CPUs used by other
+processes before and during the fault.
 """
 
 import argparse
@@ -64,12 +64,12 @@ def summary(all_of_them: Sequence[Judged]) -> str:
 
 
 def cases_in(folders: Iterable[Path]) -> list[Path]:
-    """The recorded faults beneath these folders."""
+    """The recorded faults in these folders."""
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
 
 
 def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> list[Path]:
-    """Record the faults anew."""
+    """Record the faults."""
     ensure()
     begun = time.monotonic()
     return record(
@@ -84,7 +84,7 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
 
 
 def main() -> int:
-    """Record, explain, print; exit status 1 where a fault was not named first."""
+    """Record, explain, print; exit status 1 if a fault was not named first."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""How long an explanation takes: a million requests, beside the limit of one second.
+"""How long does an explanation of a million requests take, compared with the limit of one second?
 
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0]
 
-The requests are columns already; reading them from a database is what benchmarks/query.py times.
-Half lie in the baseline, half in the window, whose requests wait for blocks of the KV cache.
+The requests are already columns; benchmarks/query.py measures reading them from a database. Half of
+them are in the baseline, half in the window, whose requests wait for KV blocks.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""What a fleet of 10, 1,000 and 100,000 GPUs asks of the collector, and what is full first.
+"""The load of a fleet of 10, 1,000 and 100,000 GPUs on the collector, and the first limit it
+reaches.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
-Measured: the CPU of a request, of an engine's sample and of a GPU's, from a message's bytes to
-SQLite and the totals of /metrics (all but the transport and the evaluation of objectives, of
-which `ingest.py` tells), and their bytes on the wire and on disk. The rest is multiplication.
+Measured: the CPU time of a request, an engine sample and a GPU sample, from a message's bytes to
+SQLite and the totals of /metrics (without the transport and the evaluation of objectives, which
+`ingest.py` measures), and their bytes on the wire and on disk. The rest is multiplication.
 """
 
 import argparse
@@ -47,12 +48,12 @@ from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
 FLEETS = (10, 1_000, 100_000)
 GPUS_EACH = 8
 SENDERS = 64
-"""Whose messages come at once, and are committed together."""
+"""Senders whose messages arrive together, and are committed together."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
 class Unit(NamedTuple):
-    """One row: what it costs."""
+    """The cost of one row."""
 
     cpu_s: float
     wire_bytes: float
@@ -60,7 +61,7 @@ class Unit(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """What comes in a second."""
+    """What arrives per second."""
 
     gpus: int
     engines: float
@@ -74,7 +75,7 @@ def spans(number: int) -> list[bytes]:
 
 
 def engines(number: int) -> list[bytes]:
-    """Messages of one sample, as an engine sends each second; all of it that there is."""
+    """Messages of one complete sample, as an engine sends each second."""
     resource = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.PROCESS_PID: 4242})
     now_ns = time.time_ns()
     found = []
@@ -122,7 +123,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
-    """What a row of these messages costs."""
+    """Return the cost of a row of these messages."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{path}")
@@ -162,21 +163,21 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
 
 
 def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
-    """What there is only so much of, and the share of it that this fleet takes."""
+    """The limited resources, and this fleet's share of each."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
     week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))
     return [
         ("a core of one collector", busy),
         ("1 TB of SQLite, a week of rows", week_bytes * WEEK_S / 1e12),
-        (f"{LIMIT} replicas told apart in rollups and on /metrics", fleet.engines / LIMIT),
+        (f"{LIMIT} replicas distinguished in rollups and on /metrics", fleet.engines / LIMIT),
         (f"{COMBINED_LIMIT:,} engines on /metrics", fleet.engines / COMBINED_LIMIT),
         (f"{COMBINED_LIMIT:,} GPUs on /metrics", fleet.gpus / COMBINED_LIMIT),
     ]
 
 
 def main() -> None:
-    """Print what a row costs, and the fleets."""
+    """Print the cost of a row, and the fleets."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests-per-gpu", type=float, default=2.0, help="a second")
     parser.add_argument("--gpus-per-engine", type=float, default=2.0)

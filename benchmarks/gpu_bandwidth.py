@@ -1,14 +1,14 @@
-"""Memory bandwidth as our reader measures it, against bytes that are known.
+"""The memory bandwidth that our reader measures, compared with a known number of bytes.
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies one half of some memory to the other, at 25, 50, 75 and 100 % of the time; each
-copy reads and writes all of it. How many copies there were between two looks of the reader is
-counted, so the known rate does not depend on how well the pauses were kept. The memory is many
-times the GPU's cache. The bar: within 10 %.
+PyTorch copies one half of a buffer to the other, at 25, 50, 75 and 100 % of the time; each copy
+reads and writes all of it. The number of copies between two reads is counted, so the known rate
+does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is
+within 10 %.
 
-On a machine without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it says so and
-ends with status 0.
+Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it prints the reason and exits
+with 0.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LEAST_GIB = 0.5
 
 
 class Point(NamedTuple):
-    """One duty: bytes a second, known and measured; medians over the looks."""
+    """One duty: known and measured bytes per second; medians over the reads."""
 
     duty: float
     known_bytes_per_s: float
@@ -55,19 +55,17 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy for so many looks.
+    """Copy for this many reads; None if the reader reports nothing.
 
     Args:
-        duty: share of the time to copy in.
-        copy: copies some times, waits for the end, and says how many times.
-        look: what the reader measured since the last look, in bytes a second; None for nothing.
-        looks: how many to take.
+        duty: share of the time to copy.
+        copy: copies several times, waits for the end, and returns how many times.
+        look: returns what the reader measured since the last call, in bytes per second; None for
+            nothing.
+        looks: how many reads.
         copied_bytes: what one copy moves, reading and writing.
         clock: monotonic seconds.
         pause: waits.
-
-    Returns:
-        None where the reader told nothing.
     """
     known, measured = [], []
     look()
@@ -89,7 +87,7 @@ def measure(
 
 
 def table(points: Sequence[Point]) -> list[str]:
-    """As it is printed."""
+    """The printed table."""
     lines = ["  duty  known TB/s  measured TB/s  ratio"]
     lines += [
         f"{each.duty:>5.0%}  {each.known_bytes_per_s / 1e12:>10.3f}"
@@ -102,7 +100,7 @@ def table(points: Sequence[Point]) -> list[str]:
 
 
 def why_not() -> str | None:
-    """Why nothing can be measured here; None where it can."""
+    """Return why nothing can be measured here; None if it can."""
     reader = NvmlReader()
     try:
         gpus = reader.read().gpus
@@ -112,7 +110,7 @@ def why_not() -> str | None:
         reader.close()
     unable = [why for gpu in gpus if (why := _unable(gpu)) is not None]
     if len(unable) == len(gpus):
-        return f"no GPU here tells its bandwidth: {unable[0]}"
+        return f"no GPU here reports its bandwidth: {unable[0]}"
     try:
         import torch
     except ImportError:
@@ -120,12 +118,12 @@ def why_not() -> str | None:
     if not torch.cuda.is_available():
         return "PyTorch finds no GPU"
     if len(gpus) > 1 and not _uuid(torch):
-        return "this PyTorch does not say which of several GPUs it uses: take a newer one"
+        return "this PyTorch does not report which of several GPUs it uses: use a newer one"
     return None
 
 
 def _unable(gpu: GpuReading) -> Absence | None:
-    """Why a GPU will not tell; None where it does, or will at the second look."""
+    """Return why a GPU cannot be measured; None if it can, at the latest at the second read."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is Why.FIRST_LOOK else why
 
@@ -135,7 +133,7 @@ def main(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> int:
-    """Print the table; 0, also where there is nothing to measure.
+    """Print the table; 0, also if there is nothing to measure.
 
     Args:
         words: options; None for those of the command line.
@@ -152,7 +150,7 @@ def main(
     given = parser.parse_args(words)
     if given.gib < LEAST_GIB or given.seconds < 1:
         parser.error(f"--gib must be at least {LEAST_GIB:g}, or caches answer; --seconds 1")
-    # So that both count GPUs alike; before PyTorch looks.
+    # Before PyTorch starts, so that both number the GPUs equally.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if reason := why_not():
         print(f"nothing measured: {reason}")
@@ -170,7 +168,7 @@ def main(
         gpu = _ours(reader.read().gpus, uuid)
         told: float | None = gpu.values.get(FIELD)
         if (why := _unable(gpu)) is not None:
-            print(f"  the reader cannot tell: {why}", file=sys.stderr)
+            print(f"  the reader reports no bandwidth: {why}", file=sys.stderr)
         if told:
             peaks.append(told / gpu.values["dram_bandwidth_ratio"])
         return told
@@ -179,7 +177,7 @@ def main(
         copy()
         gpu = _ours(reader.read().gpus, uuid)
         if (why := _unable(gpu)) is not None:
-            print(f"nothing measured: {gpu.model_name} does not tell: {why}")
+            print(f"nothing measured: {gpu.model_name} reports no bandwidth: {why}")
             return 0
         print(
             f"{gpu.model_name}, PyTorch {torch.__version__}: {given.gib:g} GiB copied, median of"
@@ -217,7 +215,7 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """PyTorch's first GPU, as the driver names it but for its prefix; "" where it does not say."""
+    """PyTorch's first GPU by the driver's name without its prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 

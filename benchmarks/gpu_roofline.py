@@ -1,15 +1,15 @@
-"""Bandwidth measured and modelled, MBU and the cost of a request, side by side over a ramp of load.
+"""Measured and modelled bandwidth, MBU and the cost of a request over increasing load.
 
     tailspan up --no-explorer
     vllm serve FOLDER --load-format dummy --served-model-name llama
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
-The server is instrumented, and tells that Tailspan; FOLDER has the config.json and the tokenizer
-of a Llama-3-8B, whose weights are made up.
+The server has the plugin and sends to that Tailspan. FOLDER contains the config.json and the
+tokenizer of a Llama-3-8B; the weights are random.
 
-So many clients at once ask for answers of one length, each for so long; what the engine and its
-GPUs told of that time is read from the database of `tailspan up`. The first seconds of each level
-are left out. On a machine without a GPU what only one can tell is "–".
+At each level, this many clients request answers of one length. The engine's and GPUs' data of that
+time are read from the database of `tailspan up`, without the first seconds of each level. On a
+machine without a GPU, its columns are "–".
 """
 
 import argparse
@@ -43,28 +43,28 @@ from store.replicas.engine_starts import in_force
 NS = 10**9
 WARM_UP_S = 5.0
 TOLD_S = 10.0
-"""Until what happened has been told and kept."""
+"""Time until the data has arrived and is stored."""
 NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """What one load came to. `account` is None where the engine told nothing."""
+    """The result of one load. `account` is None if the engine reported nothing."""
 
     clients: int
     seconds: float
     requests: int
     output_tokens: int
     cost_usd: float | None
-    """Of all of them; None where one has no price."""
+    """Of all requests; None if one has no price."""
     account: Account | None
 
 
-class Refused(Exception):  # noqa: N818 -- it says what is the case
+class Refused(Exception):  # noqa: N818 -- a state, not a failure
     """The server does not answer such requests."""
 
 
 def load(port: int, model: str, clients: int, seconds: float, prompt: int, output: int) -> Window:
-    """Keep so many requests under way for so long; the time in which it was steady.
+    """Keep this many requests in flight; return the time range in which the load was steady.
 
     Raises:
         Refused: the server does not answer.
@@ -75,7 +75,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     def ask(client: int) -> None:
         number = 0
         while time.monotonic() < end_s:
-            # No two begin alike, or a cache would answer.
+            # Prompts have no common prefix, so that no cache answers.
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:
@@ -88,12 +88,12 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
 
 
 def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
-    """What was told of a stretch of time.
+    """Return the data of a time range.
 
     Args:
         engine: the database.
-        replica: whose.
-        clients: at once.
+        replica: the replica.
+        clients: concurrent clients.
         window: in which the load was steady.
     """
     mine = {"replica": replica}
@@ -133,7 +133,7 @@ HEADER = (
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """As it is printed."""
+    """The printed table."""
     rows = [HEADER, *(_row(each) for each in levels)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
     lines = [
@@ -142,7 +142,7 @@ def table(levels: Sequence[Level]) -> list[str]:
     ]
     for each in levels:
         if each.account is not None:
-            lines += [f"{each.clients} clients: {said}" for said in findings(each.account)]
+            lines += [f"{each.clients} clients: {problem}" for problem in findings(each.account)]
     return lines
 
 
@@ -178,7 +178,7 @@ def _figure(value: float | None, scale: float = 1.0) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Ramp up, print; 0, also where there is nobody to ask."""
+    """Increase the load, print; 0, also without a server."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -213,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
     start = next((each for each in in_force(engine) if each.replica == replica), None)
     engine.dispose()
     if start is None:
-        print(f"nothing is told of {replica}: --replica NAME, as tailspan requests shows it")
+        print(f"no data from {replica}: --replica NAME, as tailspan requests shows it")
         return 1
     print(f"{start.device}, {given.prompt} words in, {given.output} tokens out")
     print("\n".join(table(levels)))

@@ -1,10 +1,10 @@
-"""What hostile senders can do to a collector: memory, delay of others, time to stop.
+"""What can hostile senders do to a collector: memory, delay of other senders, time to stop?
 
     python benchmarks/hostile.py
 
-`tailspan up` without the pages, with a token, on an empty SQLite database. Each attack is bounded
-in count, bytes and time, and comes from 127.0.0.2; the innocent sender is 127.0.0.1. Each figure
-stands beside its bar; the exit status is 1 if one is missed. Takes about a minute.
+`tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
+bounded in count, bytes and time, and comes from 127.0.0.2; the other sender is 127.0.0.1. Each
+result is printed with its bar; the exit status is 1 if one is missed. Takes about a minute.
 """
 
 import gzip
@@ -39,7 +39,7 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = Limits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""64 KiB each for the 1,024 messages that may be under way: what the transports buffer."""
+"""64 KiB for each of the 1,024 messages that may be in flight: buffers of the transports."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -55,7 +55,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A figure beside its bar; both None for something to know alone."""
+    """A result and its bar; a bar of None is for information."""
 
     what: str
     value: float
@@ -63,7 +63,7 @@ class Result(NamedTuple):
     unit: str
 
     def show(self) -> bool:
-        """Print one line; whether the bar is kept."""
+        """Print one line; return whether the bar is met."""
         kept = self.bar is None or self.value <= self.bar
         bar = "" if self.bar is None else f"at most {self.bar:,.6g} {self.unit}"
         verdict = "" if self.bar is None else "ok" if kept else "MISSED"
@@ -73,7 +73,7 @@ class Result(NamedTuple):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Server]:
-    """Start Tailspan; ended at the latest here."""
+    """Start Tailspan, and end it on exit."""
     log, tokens = folder / "log", folder / "tokens"
     tokens.write_text(TOKEN)
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
@@ -103,7 +103,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Watch the memory; gives what it grew by at most."""
+    """Watch the memory; yields its largest growth."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -122,7 +122,8 @@ def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
 def post(
     server: Server, body: bytes, kind: str, *, source: tuple[str, int], packed: bool = False
 ) -> tuple[int | None, float]:
-    """Send a message with the token: the status, None for a closed connection; seconds."""
+    """Send a message with the token; return the status (None for a closed connection) and
+    seconds."""
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
         headers["Content-Encoding"] = "gzip"
@@ -149,20 +150,20 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """As many values as there may be."""
+    """As many values as allowed."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Spans of as many attributes as there may be, each of two bytes: eight million of them."""
+    """Spans with as many attributes as allowed, each of two bytes: eight million of them."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Spans that become rows, with the least that one needs; each time of new ids."""
+    """Spans that become rows, with the minimum content and new ids each time."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -179,7 +180,7 @@ def rows(count: int) -> bytes:
 
 
 def unauthenticated(server: Server) -> list[Result]:
-    """100 calls of 15 MiB on one connection, none of them with a token."""
+    """100 calls of 15 MiB on one connection, all without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
         peak_mb(server) as grown,
@@ -218,7 +219,7 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # From four addresses, for one may hold only half of what all may.
+                # From four addresses, because one may use only half of the total.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
@@ -231,7 +232,8 @@ def stalled(server: Server) -> list[Result]:
 
 
 def idle(server: Server) -> list[Result]:
-    """1,500 connections that say nothing, then a probe, a scrape and a message of somebody else."""
+    """1,500 connections that send nothing, then a probe, a scrape and a message of another
+    sender."""
     size = server.log.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
         for port, count in ((server.http, 1000), (server.metrics, 500)):
@@ -261,7 +263,7 @@ def idle(server: Server) -> list[Result]:
 
 
 def delays(server: Server, seconds: float) -> list[float]:
-    """How long an innocent message of one row takes, four a second."""
+    """How long another sender's message of one row takes, four per second."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -272,7 +274,7 @@ def delays(server: Server, seconds: float) -> list[float]:
 
 
 def delayed(server: Server) -> list[Result]:
-    """The delay of an innocent message alone, and behind those of one hostile sender."""
+    """The delay of another sender's message alone, and behind those of one hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [Result("An innocent message alone: median", alone, None, "s")]
     for what, kind, body in (

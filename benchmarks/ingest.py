@@ -1,12 +1,12 @@
-"""How many request spans a second are committed, end to end, and in how much memory.
+"""How many request spans per second are committed end to end, and in how much memory?
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-`tailspan up` with all that belongs to it but the pages, on an empty SQLite; one sender in a
-process of its own, which waits for each acknowledgement; batches of 512 spans as the
-instrumentation encodes them, each with its own ids and times. What is acknowledged is counted
-in the database afterwards. With `--phoenix`, arize-phoenix is installed into an environment of
-its own and gets the same spans: it acknowledges first, so what is in its database counts.
+`tailspan up` without the explorer, on an empty SQLite database. One sender, in a separate process,
+waits for each acknowledgement; batches have 512 spans as the instrumentation encodes them, with new
+ids and times. The rows in the database are counted afterwards. With `--phoenix`, arize-phoenix is
+installed into a separate environment and gets the same spans. It acknowledges before it commits, so
+the rows in its database count.
 """
 
 import argparse
@@ -34,7 +34,7 @@ DOES = {
     "collector.otlp.message_reader": "reads spans",
     "store.columns.adbc_process": "reads columns",
 }
-"""What a child of `tailspan up` does, by its module."""
+"""The task of each child of `tailspan up`, by its module."""
 
 
 class Result(NamedTuple):
@@ -44,13 +44,13 @@ class Result(NamedTuple):
     committed: int
     seconds: float
     cpu_s: dict[str, float]
-    """By what the process does."""
+    """By the process' task."""
     memory_mb: list[float]
     note: str = ""
 
     @property
     def rate(self) -> float:
-        """Committed spans a second."""
+        """Committed spans per second."""
         return self.committed / self.seconds
 
     def show(self) -> None:
@@ -81,7 +81,7 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """User and system time so far of a process and its children, by what each does."""
+    """User and system time of a process and its children, by task."""
     used = {"receives, commits": _cpu_s(pid, 11), "children that ended": _cpu_s(pid, 13)}
     for child in family(pid)[1:]:
         what = DOES.get(_module(child), "other children")
@@ -90,18 +90,18 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """What was used between two looks, without those that used nothing."""
+    """The time used between two readings, without zeros."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of a process and its children; what they share (libraries) counts once."""
+    """Memory of a process and its children; shared memory (libraries) counts once."""
     return sum(map(_memory_mb, family(pid)))
 
 
 def _module(pid: int) -> str:
-    """What `python -m` was told to run."""
+    """The module that `python -m` runs."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return words[words.index("-m") + 1] if "-m" in words else ""
 
@@ -120,7 +120,7 @@ def _memory_mb(pid: int) -> float:
 def send(
     transport: str, port: int, seconds: float, pid: int
 ) -> tuple[dict[str, float], list[float]]:
-    """Run the sender; what it says, and the receiver's memory, second by second."""
+    """Run the sender; return its report, and the receiver's memory each second."""
     memory = [memory_mb(pid)]
     sender = subprocess.Popen(
         [sys.executable, str(SENDER), transport, str(port), str(seconds)],
@@ -131,15 +131,15 @@ def send(
         time.sleep(1)
         memory.append(memory_mb(pid))
     assert sender.stdout is not None
-    said = sender.stdout.read()
+    printed = sender.stdout.read()
     if sender.returncode:
-        raise SystemExit(f"the sender ended with status {sender.returncode}: {said}")
-    told: dict[str, float] = json.loads(said)
-    return told, memory
+        raise SystemExit(f"the sender ended with status {sender.returncode}: {printed}")
+    report: dict[str, float] = json.loads(printed)
+    return report, memory
 
 
 def rows(database: Path, table: str) -> int:
-    """How many rows a table has; 0 where there is no table."""
+    """Number of rows of a table; 0 without the table."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found
@@ -156,7 +156,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + START_S
     while not what():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -165,7 +165,7 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> No
 
 
 def tailspan(transport: str, seconds: float, folder: Path) -> Result:
-    """The whole of `tailspan up`, but for the pages."""
+    """`tailspan up` without the explorer."""
     database, log = folder / "tailspan.db", folder / "log"
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
     with log.open("wb") as output:
@@ -187,20 +187,20 @@ def tailspan(transport: str, seconds: float, folder: Path) -> Result:
             )
         }
         before = cpu_s(process.pid)
-        told, memory = send(transport, found[transport], seconds, process.pid)
+        report, memory = send(transport, found[transport], seconds, process.pid)
         used = spent_s(before, cpu_s(process.pid))
         committed = rows(database, "requests")
     finally:
         end(process)
-    note = f"sender {told['cpu_s'] / told['acknowledged'] * 1e6:.0f} µs CPU/span"
-    if committed != told["acknowledged"]:
-        note += f"; ACKNOWLEDGED {told['acknowledged']:,.0f}"
-    note += f"; {told['refused']:.0f} batches sent again" if told["refused"] else ""
-    return Result(f"tailspan, {transport}", committed, told["seconds"], used, memory, note)
+    note = f"sender {report['cpu_s'] / report['acknowledged'] * 1e6:.0f} µs CPU/span"
+    if committed != report["acknowledged"]:
+        note += f"; ACKNOWLEDGED {report['acknowledged']:,.0f}"
+    note += f"; {report['refused']:.0f} batches sent again" if report["refused"] else ""
+    return Result(f"tailspan, {transport}", committed, report["seconds"], used, memory, note)
 
 
 def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
-    """The same spans to Phoenix."""
+    """Send the same spans to Phoenix."""
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
@@ -231,12 +231,12 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
         wait_for(lambda: _answers(f"http://127.0.0.1:{ports['http']}/healthz"), process)
         before, database = cpu_s(process.pid), home / "phoenix.db"
         began = time.monotonic()
-        told, memory = send(transport, ports[transport], seconds, process.pid)
+        report, memory = send(transport, ports[transport], seconds, process.pid)
         committed, took = rows(database, "spans"), time.monotonic() - began
         used = spent_s(before, cpu_s(process.pid))
     finally:
         end(process)
-    note = f"acknowledged {told['acknowledged']:,.0f}; {told['refused']:.0f} batches refused"
+    note = f"acknowledged {report['acknowledged']:,.0f}; {report['refused']:.0f} batches refused"
     return Result(f"phoenix, {transport}", committed, took, used, memory, note)
 
 

@@ -1,10 +1,10 @@
-"""What the step ledger costs the engine core, without a server's noise.
+"""The cost of the step ledger for the engine core, without a server.
 
     python benchmarks/ledger.py [--steps 3000]
 
-Each step takes 10 ms of a made-up clock, so that one in ten also settles and tells. Told is the
-quietest stretch of 200 steps: what else the machine does comes and goes. In a real server the
-processor's caches are full of the model's own, and it costs two or three times as much.
+Each step takes 10 ms of a simulated clock, so that one in ten also settles accounts and sends. The
+result is that of the quietest 200 steps, because other work on the machine varies. In a real server
+the CPU caches are full of the model's data, and the ledger costs two to three times as much.
 """
 
 import argparse
@@ -22,15 +22,15 @@ STRETCH = 200
 
 
 class Waiting(list[Any]):
-    """A queue as vLLM's."""
+    """A queue like vLLM's."""
 
     def peek_request(self) -> Any:
-        """The next to be let in."""
+        """The next request to be admitted."""
         return self[0]
 
 
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
-    """A scheduler whose batch is at its limit, so that who waits goes on waiting."""
+    """A scheduler whose batch is full, so that waiting requests keep waiting."""
     queue = Waiting(
         SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
     )
@@ -52,7 +52,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
-    """Microseconds of ledger work per engine step, in the quietest stretch."""
+    """Microseconds of ledger work per engine step, over the quietest steps."""
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
 

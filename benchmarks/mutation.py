@@ -2,9 +2,9 @@
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project with one operator, constant or condition changed. It is killed
-when a test of its module fails. Which changes are made is drawn by a fixed seed, so a score
-changes only with the module or its tests.
+A mutant is a copy of the project with one operator, constant or condition changed. It is killed if
+a test of its module fails. A fixed seed draws the changes, so a score changes only with the module
+or its tests.
 """
 
 import argparse
@@ -39,10 +39,10 @@ SAMPLE = {
     "roofline/work.py": ("roofline/test_work.py",),
     "telemetry/sketches.py": ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
 }
-"""By module: the tests that must notice, in `tests/`."""
+"""By module: the tests that must fail, in `tests/`."""
 
 SEED = 18
-LIMIT_S = 120
+LIMIT_S = 300
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -67,7 +67,7 @@ Change = Callable[[], None]
 
 
 def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
-    """Every change that can be made to a tree, with its line."""
+    """Yield every possible change of a tree, with its line."""
     for node in ast.walk(tree):
         match node:
             case ast.Compare():

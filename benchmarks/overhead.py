@@ -1,14 +1,14 @@
-"""What the instrumentation costs a server, beside vLLM's own tracing.
+"""The cost of the instrumentation for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
 
-Three real servers on this machine's CPU: plain, with vLLM's native tracing, with ours. They
-get the same load in short turns, round after round, so that a noisy machine disturbs all of
-them alike, and are started anew for each block, for no two processes are laid out alike. CPU
-is the API server process's own, all its threads, from the start of a turn to the start of its
-next one, so that what is exported later counts, too; what it uses when idle is measured
-first, taken off, and told. Differences are taken within a round; the mean is told with its
-95 % interval (bootstrap over rounds).
+Three real servers on this machine's CPU: plain, with vLLM's native tracing, with ours. They get the
+same load in short turns, round after round, so that other work on the machine disturbs all of them
+equally. They are restarted for each block, because memory layouts of processes differ. CPU time is
+that of the API server process with all its threads, from the start of a turn to the start of its
+next one, so that later exports count as well; its idle CPU time is measured first, subtracted, and
+reported. Differences are taken within a round; the mean has a 95 % interval (bootstrap over
+rounds).
 """
 
 import argparse
@@ -34,7 +34,7 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 12.0
-"""Time to see what an idle server uses: two exports, at the default of one in five seconds."""
+"""Time to measure an idle server: two exports, at the default of one in five seconds."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -48,7 +48,7 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_s(self) -> float:
-        """Seconds of CPU of the API server process so far, all threads, to the nanosecond."""
+        """CPU seconds of the API server process so far, over all threads, to the nanosecond."""
         total_ns = 0
         for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
             total_ns += int((thread / "schedstat").read_text().split()[0])
@@ -57,7 +57,7 @@ class Server:
 
 @dataclass
 class Turns:
-    """What one server did, turn by turn."""
+    """The turns of one server."""
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Turns:
     requests_per_s: list[float] = field(default_factory=list)
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """By turn, without what the server would have used idle."""
+        """By turn, without the idle CPU time."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -73,7 +73,7 @@ class Turns:
 
 
 def sink(port: int) -> None:
-    """Take every export and keep nothing."""
+    """Accept every export and store nothing."""
 
     def take(request: bytes, context: grpc.ServicerContext) -> bytes:
         return b""
@@ -115,7 +115,7 @@ def start(kind: str, endpoint: str) -> Server:
 
 
 def load(server: Server, calls: list[Call], concurrency: int) -> float:
-    """Send the calls; requests per second."""
+    """Send the calls; return requests per second."""
     begun = time.monotonic()
     seen = send_all(server.port, calls, concurrency)
     took_s = time.monotonic() - begun
@@ -127,7 +127,7 @@ def load(server: Server, calls: list[Call], concurrency: int) -> float:
 def block(
     endpoint: str, calls: list[Call], rounds: int, concurrency: int, draw: random.Random
 ) -> dict[str, Turns]:
-    """Start the servers, give them their turns, stop them."""
+    """Start the servers, run their turns, stop them."""
     servers: list[Server] = []
     try:
         for kind in KINDS:
@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
-    """Means of what differs within a round, with their intervals."""
+    """Means of the differences within a round, with their intervals."""
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
         for kind in KINDS
@@ -227,7 +227,7 @@ def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
 def interval(
     columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
 ) -> tuple[float, float]:
-    """The 95 % interval of a statistic of paired columns, by bootstrap over their rows."""
+    """95 % interval of a statistic of paired columns, by bootstrap over their rows."""
     draw, rows = random.Random(2), list(zip(*columns, strict=True))
     seen = sorted(
         statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])

@@ -1,11 +1,11 @@
-"""How long questions take: percentiles of a day of ten million requests, a million rows.
+"""How long do queries take: percentiles of a day of ten million requests, and a million rows?
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The day's requests are drawn minute by minute as columns and go through the product's own
-rollup code into SQLite: every request is in the sketches that are read, but no row of it is
-written, which would take 6 GB and five minutes more. The million rows are written and read as
-rows. What rollups cost is measured on rows that came in through the writer.
+The day's requests are drawn minute by minute as columns and pass through the product's rollup code
+into SQLite. Every request is in the sketches, but no row of it is written, which would take 6 GB
+and five minutes more. The million rows are written and read as rows. The cost of rollups is
+measured on rows written by the writer.
 """
 
 import argparse
@@ -57,7 +57,7 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Requests of four models on sixteen replicas, by ten tenants of very unequal size."""
+    """Requests of four models on sixteen replicas, by ten tenants of very different size."""
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
     share = 1 / np.arange(1, TENANTS + 1)
@@ -103,7 +103,7 @@ def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]"
 
 
 def fill_day(engine: Engine, requests: int) -> None:
-    """A day's rollups, by minute and hour."""
+    """Write a day's rollups, by minute and hour."""
     rng = np.random.default_rng(7)
     label_sets = LabelSets()
     each = -(-requests // (DAY_S // MINUTE_S))
@@ -118,7 +118,7 @@ def fill_day(engine: Engine, requests: int) -> None:
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Median and least seconds."""
+    """Median and minimum of the seconds."""
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -128,7 +128,7 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float
 
 
 def line(what: str, took: tuple[float, float], most_s: float) -> None:
-    """A question's time beside its limit."""
+    """A query's time and its limit."""
     print(
         f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
         f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
@@ -149,7 +149,7 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
 
 
 def day(requests: int, folder: Path) -> None:
-    """Fill a day and ask about it."""
+    """Fill a day and query it."""
     engine = open_database(f"sqlite:///{folder}/day.db")
     begin(engine)
     began = time.process_time()
@@ -214,7 +214,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """A hundred a second, with every part told."""
+    """A hundred per second, with every part."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

@@ -1,11 +1,11 @@
-"""What a scrape of `/metrics` costs, in each format, and what of it is what.
+"""The cost of a scrape of `/metrics` in each format, and its parts.
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes, up to the cap on labels, with everything on that can be: every replica
-has answered so many requests in the last five minutes, each with latencies of its own, on behalf
-of 20 tenants, at a price; its engine tells all that one can, on a GPU that does, at work near its
-peaks. As Prometheus asks: OpenMetrics with exemplars, and protobuf with native histograms.
+Fleets of several sizes, up to the limit of labels, with every feature enabled: every replica has
+answered this many requests in the last five minutes, each with different latencies, for 20 tenants,
+with prices; its engine and GPU report every field. As Prometheus asks: OpenMetrics with exemplars,
+and protobuf with native histograms.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
 
 
 def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
-    """The last minute of a replica's engine, of which everything is known."""
+    """The last minute of a replica's engine, with every field."""
     return [
         EngineSample(
             replica=f"replica-{replica % 100}",
@@ -132,7 +132,7 @@ def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
 
 
 def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
-    """A replica's GPUs, of which everything is known."""
+    """A replica's GPUs, with every field."""
     return [
         GpuSample(
             replica=f"replica-{replica % 100}",
@@ -148,7 +148,7 @@ def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
 
 
 def start(replica: int) -> EngineStart:
-    """What a replica's engine was started with."""
+    """The start of a replica's engine."""
     of = machine(1)
     return EngineStart(
         replica=f"replica-{replica % 100}",
@@ -164,7 +164,7 @@ def start(replica: int) -> EngineStart:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of GPUs that is well."""
+    """A GPU reader without errors."""
 
     name: str = "nvml"
     up: bool | None = True
@@ -175,7 +175,7 @@ class Reader:
 
 
 def measure(fleet: int, number: int, gpus_each: int) -> None:
-    """One fleet, printed as a line."""
+    """Measure one fleet; print a line."""
     now_unix_ns = time.time_ns()
     objectives = load([OBJECTIVES]).objectives
     exporter = PrometheusExporter(
@@ -227,7 +227,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
 
 
 def timed(told: Callable[[], Any]) -> tuple[float, Any]:
-    """The median milliseconds of CPU that it takes, and what it came to."""
+    """Median CPU milliseconds of a call, and its result."""
     took_ms = []
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -242,7 +242,7 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """What the windows of a replica hold; as much again those of its model, and its tenants'."""
+    """Memory of the windows of a replica; those of its model and tenants use as much again."""
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)

@@ -1,10 +1,10 @@
-"""How much faster than the wall clock the simulator runs, and what it makes in that time.
+"""How much faster than the clock does the simulator run?
 
     python benchmarks/simulator.py [--minutes 10]
 
-One replica at 5 requests/s, to rows and samples in memory as the diagnosis' cases are made;
-then each cause, with two replicas and the traffic that it brings. Processor time of one core,
-so that other work on the machine does not count. Fails below the limit.
+One replica at 5 requests/s, to rows and samples in memory, as for the diagnosis' cases; then each
+cause, with two replicas and its traffic. CPU time of one core, so that other work on the machine
+does not count. Fails below the limit.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 
 LIMIT = 100.0
-"""Times real time, of one replica at 5 requests/s on a quiet day."""
+"""Minimum multiple of real time, for one replica at 5 requests/s without a fault."""
 
 
 def measure(config: FleetConfig) -> tuple[float, int, int]:
-    """Simulated seconds of one replica a second of processor; requests and samples made."""
+    """Simulated seconds of one replica per CPU second; requests and samples created."""
     begun = time.process_time()
     dataset = run(config)
     took_s = time.process_time() - begun
@@ -35,7 +35,7 @@ def measure(config: FleetConfig) -> tuple[float, int, int]:
 
 
 def main() -> int:
-    """Print a line for each; 1 where the first is slower than the limit."""
+    """Print a line for each; 1 if the first is slower than the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="simulated; default 10")
     duration_s = parser.parse_args().minutes * 60

@@ -1,13 +1,13 @@
-"""How far the simulator is from a real vLLM: phase by phase, under the same load.
+"""How far is the simulator from a real vLLM, by phase, under the same load?
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. Its own fit of the
-step model, its error and the engine's arguments are taken from its telemetry; the very same
-requests then go through a simulated engine with those. Printed are the distances between the
-two distributions of each phase: Kolmogorov–Smirnov (0 alike, 1 apart) and Wasserstein-1 (how
-far a request's time is off on average, also as a share of the real mean). Front end and
-delivery are constants of the simulated server, and not fitted.
+A real server on this machine's CPU serves a Poisson load of random prompts. Its fit of the step
+model, the fit's error and the engine's arguments are taken from its telemetry. The same requests
+then go through a simulated engine with these values. Prints the distances between the two
+distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
+error of a request's time, also as a share of the real mean). Front end and delivery are constants
+of the simulated server, and not fitted.
 """
 
 import argparse
@@ -43,13 +43,13 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""What the fit learns from before anything is compared."""
+"""Time for the fit before anything is compared."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def ks(one: Floats, other: Floats) -> float:
-    """The largest distance between two empirical distribution functions."""
+    """Largest distance between two empirical distribution functions."""
     points = np.concatenate([one, other])
     below = [
         np.searchsorted(np.sort(each), points, side="right") / each.size for each in (one, other)
@@ -58,13 +58,13 @@ def ks(one: Floats, other: Floats) -> float:
 
 
 def wasserstein_s(one: Floats, other: Floats) -> float:
-    """The mean distance between the two, quantile by quantile."""
+    """Mean distance between the two, quantile by quantile."""
     shares = (np.arange(1000) + 0.5) / 1000
     return float(np.mean(np.abs(np.quantile(one, shares) - np.quantile(other, shares))))
 
 
 def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
-    """A Poisson load: instants, and random prompts that share no beginning."""
+    """A Poisson load: instants, and random prompts without common prefixes."""
     draw = random.Random(1)
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
@@ -75,7 +75,7 @@ def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
 
 
 def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
-    """Send each call at its instant, whatever became of the others."""
+    """Send each call at its instant, whether or not the others have ended."""
     begun = time.monotonic()
     with ThreadPoolExecutor(128) as pool:
         for at_s, call in planned:
@@ -84,7 +84,7 @@ def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
 
 
 def measured(seconds: float, rate_per_s: float) -> MemorySink:
-    """What a real server tells of the load."""
+    """Read what a real server reports of the load."""
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         port = free_port()
@@ -106,10 +106,10 @@ def measured(seconds: float, rate_per_s: float) -> MemorySink:
 
 
 def engine_of(sink: MemorySink) -> EngineConfig:
-    """A simulated engine with what the real one told of itself."""
+    """A simulated engine with the real one's values."""
     fitted = [sample for sample in sink.samples if sample.step_model_base_s is not None]
     if not fitted or not sink.starts:
-        raise SystemExit("the server told of no step model or of no start")
+        raise SystemExit("the server reported no step model or no start")
     last, arguments = fitted[-1], read(sink.starts[-1].arguments)
 
     def number(name: str, otherwise: int) -> int:
@@ -128,7 +128,7 @@ def engine_of(sink: MemorySink) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """The coefficients that the engine had learnt by then."""
+    """The fitted coefficients at the end."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,

@@ -1,8 +1,8 @@
-"""What a quantile sketch costs, ours beside DataDog's ddsketch, and how far both are off.
+"""The cost and error of a quantile sketch, ours and DataDog's ddsketch.
 
     python benchmarks/sketches.py [--values 200000]
 
-Both run in one process, in turns. ddsketch is installed beside the project, not into it.
+Both run in one process, in turns. ddsketch is installed into a separate folder.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHARES = (0.5, 0.95, 0.99, 0.999)
 
 
 def ddsketch(folder: str) -> Any:
-    """Their class, installed into a folder."""
+    """Return their class, installed into a folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, THEIRS]
     subprocess.run(pip, check=True)
     sys.path.append(folder)
@@ -39,14 +39,14 @@ def ddsketch(folder: str) -> Any:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of CPU."""
+    """CPU seconds of a call."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def each_by_itself(add: Callable[[float], None], values: list[float]) -> None:
-    """One call a value."""
+    """One call per value."""
     for value in values:
         add(value)
 
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def compare(theirs_class: Any, number: int) -> None:
-    """Both over the same values."""
+    """Run both on the same values."""
     column = np.random.default_rng(1).lognormal(-1, 1, number)
     values = column.tolist()
     times: dict[str, list[float]] = {"ddsketch, singly": [], "ours, singly": [], "ours, column": []}

@@ -1,10 +1,10 @@
-"""What telling of one request costs, ours beside vLLM's native tracing, without a server's noise.
+"""The cost of reporting one request, ours and vLLM's native tracing, without a server.
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Both run in one process of the real vLLM's environment, in turns, and everything but the
-network is in it: from the hook at a request's end to the serialised export, the telemetry
-threads included. Ours begins at the HTTP edge and tells five times as much.
+Both run in one process of the real vLLM's environment, in turns, and include everything but the
+network: from the hook at a request's end to the serialised export, with the telemetry threads. Ours
+begins at the HTTP edge and reports five times as many values.
 """
 
 import argparse
@@ -29,7 +29,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """A request's state as vLLM's output processor holds it at the end."""
+    """A request's state as vLLM's output processor has it at the end."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -56,7 +56,7 @@ def a_state() -> Any:
 
 
 def native(requests: int) -> float:
-    """Seconds of CPU for each request told of by vLLM itself."""
+    """CPU seconds per request reported by vLLM."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import (
@@ -89,7 +89,7 @@ def native(requests: int) -> float:
 
 
 def ours(requests: int) -> float:
-    """Seconds of CPU for each request told of by us, from the HTTP edge on."""
+    """CPU seconds per request reported by the plugin, from the HTTP edge on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
@@ -151,7 +151,7 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Seconds of CPU to encode one span of ours: OpenTelemetry's encoder, and ours."""
+    """CPU seconds to encode one of our spans: OpenTelemetry's encoder, and ours."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode
@@ -216,7 +216,7 @@ def main() -> int:
     theirs_us = statistics.median(their for their, _ in rounds) * 1e6
     ours_us = statistics.median(our for _, our in rounds) * 1e6
     ratio = statistics.median(our / their for their, our in rounds)
-    print(f"CPU to tell of one request, medians over {ROUNDS} rounds in one process:")
+    print(f"CPU to report one request, medians over {ROUNDS} rounds in one process:")
     print(f"  vLLM's native span  {theirs_us:6.1f} µs")
     print(f"  ours                {ours_us:6.1f} µs")
     print(f"  ours / native       {ratio:6.2f}")

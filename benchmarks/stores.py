@@ -1,8 +1,8 @@
-"""How fast each database takes requests in and gives them out, by the store's own code.
+"""How fast does each database write and read requests through the store's code?
 
     python benchmarks/stores.py [--rows 200000]
 
-SQLite always; PostgreSQL where Debian's is installed; ClickHouse where chdb is.
+SQLite always; PostgreSQL if Debian's is installed; ClickHouse if chdb is.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PAGE = ("received_unix_ns", "ttft_s", "tpot_s", "e2e_s", "queue_s", "tenant", "m
 
 
 def request(number: int) -> RequestTimeline:
-    """One that says all that an instrumented server says."""
+    """A request with all fields of an instrumented server."""
     return RequestTimeline(
         trace_id=f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}",
         span_id=f"{number:016x}",
@@ -79,7 +79,8 @@ def request(number: int) -> RequestTimeline:
 
 @contextmanager
 def urls(kind: str) -> Iterator[str]:
-    """A new database of a kind. Raises NotHereError or ImportError where there is none."""
+    """Yield a new database of each kind. Raises NotHereError or ImportError if it is not
+    installed."""
     with ExitStack() as stack:
         if kind == "PostgreSQL":
             yield stack.enter_context(PostgreSQL()).url()
@@ -100,11 +101,11 @@ SIZE = {
     "clickhousedb": "SELECT sum(bytes_on_disk) FROM system.parts"
     " WHERE active AND table = 'requests' AND database = currentDatabase()",
 }
-"""How many bytes the requests and their indices take, by database."""
+"""Bytes of the requests and their indices, by database."""
 
 
 def measure(url: str, rows: int) -> str:
-    """Rows a second in, one submission after the other, and out, as Arrow; bytes a row."""
+    """Rows per second written, one submission after the other, and read as Arrow; bytes per row."""
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]

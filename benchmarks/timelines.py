@@ -1,13 +1,13 @@
-"""When our rules page and when Sloth's do, on the same series, in promtool.
+"""When do our rules page, and when do Sloth's, on the same series in promtool?
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
-Each fault begins after seven hours of healthy traffic of one request a second, so that the long
-windows of both rule sets are full of it. Series are scraped and rules evaluated every 30 s, as in
-many installations; the generated file says 15 s for pages. The time is from
-the fault's beginning to the first page. Where ours is a ticket, the table says so. "never" means
-not before the end of the fault's time that is looked at, which the table gives too.
+Each fault begins after seven hours of healthy traffic of one request per second, which fill the
+long windows of both rule sets. Series are scraped and rules evaluated every 30 s, as in many
+installations; the generated file has 15 s for pages. The time is from the fault's start to the
+first page. If ours is a ticket, the table marks it. "never" means not before the end of the
+observed time, which the table gives too.
 """
 
 import argparse
@@ -34,18 +34,18 @@ from benchmarks._sloth import ALERT, sloth_pages
 STEP_S: Final = 30
 HEALTHY_S: Final = 7 * 3_600
 _RATE: Final = STEP_S
-"""Requests in a step: one a second."""
+"""Requests per step: one per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and by how much a counter grows in each step; None where it is absent."""
+"""Seconds, and the counter's increase per step; None if it is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
     "ticket": 'count(ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})',
     "sloth": f'count(ALERTS{{alertname="{ALERT}",alertstate="firing"}})',
 }
-"""What is asked at each step of a fault: which of our pages, our ticket on a blind objective and
-Sloth's page are there."""
+"""The alerts to check at each step: our pages, our ticket on a blind objective, and Sloth's
+page."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Fault:
 
     Args:
         name: what happens.
-        lasts_s: for how long it is looked at.
+        lasts_s: the observed time.
         series: values by series, from the first healthy step on.
         target: the objective's.
         days: the objective's period.
@@ -81,7 +81,7 @@ class Timeline:
 
 
 def counter(*stretches: Stretch) -> str:
-    """Return a counter's values, a step apart, in promtool's notation."""
+    """Return a counter's values, one per step, in promtool's notation."""
     value, parts = 0.0, []
     for length_s, growth in stretches:
         steps = length_s // STEP_S
@@ -94,7 +94,7 @@ def counter(*stretches: Stretch) -> str:
 
 
 def gauge(*stretches: Stretch) -> str:
-    """Return a gauge's values; the second of a stretch is the value itself."""
+    """Return a gauge's values; the second element of a stretch is the value itself."""
     return " ".join(f"{value:g}x{length_s // STEP_S - 1}" for length_s, value in stretches)
 
 
@@ -112,7 +112,7 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Return Tailspan's series around a fault: its events, the good ones, and what else changes."""
+    """Return Tailspan's series around a fault: all events, good ones, and other changes."""
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -146,7 +146,8 @@ def faults() -> list[Fault]:
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # Clients leave after ten minutes, one a second, as they had come; each left request is bad.
+    # Clients leave after ten minutes, one per second, in order of arrival; each such request is
+    # bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
@@ -243,22 +244,22 @@ def rules(fault: Fault) -> str:
     assert not findings.errors, findings.errors
     ours = yaml.safe_load(tailspan_rules(findings.spec.objectives, EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(fault.target), fault.days))
-    # promtool takes groups in any order; as one group they are evaluated as they are written.
+    # promtool evaluates groups in any order, but rules of one group in order.
     every = [rule for each in (ours, theirs) for group in each["groups"] for rule in group["rules"]]
     return yaml.safe_dump({"groups": [{"name": "all", "rules": every}]})
 
 
 def timeline(fault: Fault) -> Timeline:
-    """Return when each pages.
+    """Return when each rule set pages.
 
     Raises:
-        RuntimeError: promtool does not take the rules or the series.
+        RuntimeError: promtool rejects the rules or the series.
     """
     at_s = range(HEALTHY_S, HEALTHY_S + fault.lasts_s, STEP_S)
     test = {
         "interval": f"{STEP_S}s",
         "input_series": [{"series": name, "values": v} for name, v in fault.series.items()],
-        # Nothing is expected, so promtool lists each instant at which there is something.
+        # The test expects no alert, so promtool lists each instant with one.
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{each}s", "exp_samples": []}
             for expr in QUESTIONS.values()
@@ -280,13 +281,13 @@ def timeline(fault: Fault) -> Timeline:
             text=True,
             check=False,
         )
-    told = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     found = {
-        name: _first_s(re.findall(rf"expr: {re.escape(json.dumps(expr))}, time: (\w+),", told))
+        name: _first_s(re.findall(rf"expr: {re.escape(json.dumps(expr))}, time: (\w+),", output))
         for name, expr in QUESTIONS.items()
     }
     if done.returncode and not any(each is not None for each in found.values()):
-        raise RuntimeError(f"{fault.name}: promtool: {told[-1_000:]}")
+        raise RuntimeError(f"{fault.name}: promtool: {output[-1_000:]}")
     since = {name: None if each is None else each - HEALTHY_S for name, each in found.items()}
     if early := [name for name, each in since.items() if each is not None and each < 0]:
         raise RuntimeError(f"{fault.name}: alerts before the fault: {', '.join(early)}")

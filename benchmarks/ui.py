@@ -1,17 +1,16 @@
-"""How long the explorer's pages take in a browser, with a million requests in the window.
+"""How long do the explorer's pages take in a browser, with a million requests in the window?
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
 
-A day of requests goes into SQLite by the product's own code, rolled up and counted as `tailspan
-up` leaves them; then Debian's Chromium opens each page. Every round is a browser that was never
-here, and looks at another minute; then it is the same address once more, as a second viewer
-opens it. The answer is the page's sentence, painted; all of it is with its charts drawn; what is
-asked then (another range, a stretch dragged over) takes until all of that is. All by the page's
-own clock: whoever asks the page from outside waits for it to be free. CPU is that of the
-explorer's process and those it reads through.
+A day of requests is written to SQLite by the product's code, rolled up and counted as by `tailspan
+up`; then Debian's Chromium opens each page. Every round is a new browser profile and another
+minute; then the same address is opened again, as by a second viewer. "answer" is when the page's
+sentence is painted, "all" when its charts are drawn; further actions (another range, dragging over
+a chart) are measured until all is drawn. Times are from the page's own clock, because a measurement
+from outside waits until the page is idle. CPU is that of the explorer's process and its readers.
 
-The explorer reads the last day ahead when it starts; the first line says how long that takes,
-and how long Root cause takes that is opened before.
+The explorer reads the last day ahead when it starts; the first line gives the time of this, and of
+the root-cause page if it is opened before.
 """
 
 import argparse
@@ -37,16 +36,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # by the line above
 
+from server.explorer_launch import launch  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window, request_table  # noqa: E402
 from ui.frame.pages import FIRST, PAGES  # noqa: E402
-from ui.serving.launch import launch  # noqa: E402
 
 FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
 WIDE = {"width": 1280, "height": 900}
 RANGED = [page.key for page in PAGES if page.of_a_range]
-"""The pages of which another range can be chosen."""
+"""The pages with a range."""
 
 LOOKING = """
 window.looking = {
@@ -80,7 +79,7 @@ window.looking.answer = window.looking.painted(() => document.querySelector('.he
 
 
 class Cpu:
-    """The processor time of a process and its children, from /proc."""
+    """CPU time of a process and its children, from /proc."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -105,7 +104,7 @@ class Cpu:
 
 @contextmanager
 def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
-    """The explorer on a database: its address, and what it takes."""
+    """Run the explorer on a database; yields its address and CPU."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -129,7 +128,7 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
 
 
 def opened(tab: Any, address: str) -> tuple[float, float]:
-    """Seconds until the answer stands there, and until everything does."""
+    """Return the seconds until the answer is painted, and until everything is."""
     began = time.time()
     tab.goto(address, wait_until="commit")
     answered = tab.evaluate("() => window.looking.answer")
@@ -139,14 +138,14 @@ def opened(tab: Any, address: str) -> tuple[float, float]:
 
 
 def pressed(tab: Any) -> float:
-    """Seconds from choosing a range until all of it is shown: what every page has."""
+    """Return the seconds from selecting a range until everything is drawn."""
     tab.evaluate("() => window.looking.after('click', ['last=6h'])")
     tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
     return float(tab.evaluate("() => window.looking.done"))
 
 
 def dragged(tab: Any) -> float:
-    """Seconds from dragging over a stretch of the heatmap until it is explained."""
+    """Return the seconds from dragging over part of the heatmap until the explanation is drawn."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     tab.evaluate("() => window.looking.after('mouseup', ['from=', 'to='])")
     height = area["y"] + area["height"] / 2
@@ -159,18 +158,18 @@ def dragged(tab: Any) -> float:
 
 @dataclass
 class Times:
-    """Seconds, one of each round."""
+    """Seconds, one per round."""
 
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def take(self, seconds: float, cpu: float) -> None:
-        """Those of another round."""
+        """Add a round."""
         self.by_clock.append(seconds)
         self.cpu.append(cpu)
 
-    def said(self, bar_s: float) -> str:
-        """The median, what it is of its bar, the least and the most, and the CPU's median."""
+    def summary(self, bar_s: float) -> str:
+        """The median, its share of the bar, minimum and maximum, and the CPU's median."""
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
@@ -186,7 +185,7 @@ def measure(
     asked: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """A line for a page: opened, then asked, each in browsers that were never here."""
+    """Print a page's line: opened, then used, each in new browser profiles."""
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in asked}
     for each in range(rounds):
@@ -205,17 +204,18 @@ def measure(
                 takes[name].take(asked[name](tab), cpu() - before)
             again.append(opened(tab, link(each))[0])
             context.close()
-    told = [f"{name} {times.said(INTERACTION_S)}" for name, times in takes.items()]
+    lines = [f"{name} {times.summary(INTERACTION_S)}" for name, times in takes.items()]
     print(
-        f"{page:<10} answer {answers.said(FIRST_PAINT_S)}, all {statistics.median(whole):5.2f} s; "
-        + "".join(f"{each}; " for each in told)
+        f"{page:<10} answer {answers.summary(FIRST_PAINT_S)}, "
+        f"all {statistics.median(whole):5.2f} s; "
+        + "".join(f"{each}; " for each in lines)
         + f"a second viewer {statistics.median(again):.2f} s",
         flush=True,
     )
 
 
 def at_rest(cpu: Cpu) -> None:
-    """Wait until the explorer has nothing left to do by itself."""
+    """Wait until the explorer is idle."""
     before = cpu()
     while True:
         time.sleep(1)
@@ -225,7 +225,7 @@ def at_rest(cpu: Cpu) -> None:
 
 
 def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
-    """A line of an explorer that has just been started."""
+    """Print the line of an explorer that has just started."""
     with explorer(url, folder) as (address, cpu):
         context = browser.new_context(viewport=WIDE)
         context.add_init_script(LOOKING)
@@ -246,7 +246,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
 
 
 def requests_at(url: str, end_s: int, number: int) -> list[str]:
-    """Some requests' names in an address, of different minutes."""
+    """Return ids of requests of different minutes."""
     engine = open_database(url, create=False)
     names = []
     for each in range(1, number + 1):

@@ -7,7 +7,7 @@ recompute after evictions, `idle` the time between steps, `loading` the time fro
 process until its engine was ready. `unbilled` is the rest of the busy time: of requests that have
 not ended, or whose account was lost. It is negative if requests were billed more time than their
 engine reports busy. `idle` and `loading` are never negative. Without a ledger, an engine's time is
-divided by weighted tokens, and `priced_by` says so.
+divided by weighted tokens, and `priced_by` is `tokens`.
 
 For hours without engine data (an older database kept rollups of requests only), the bill contains
 requests and waste only.

@@ -70,7 +70,7 @@ class BreakEven:
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """No managed model is configured for this model, or genai-prices does not know it."""
+    """No managed model is configured for this model, or genai-prices lacks it."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:

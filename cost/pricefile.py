@@ -1,4 +1,4 @@
-"""Read price files: YAML in, a `PriceList` out, or an error that says what to change.
+"""Read price files: YAML in, a `PriceList` out, or an error with what to change.
 
 Strict: an unknown key, a price that is no number and a match that is no text are errors, because an
 ignored price makes the bill wrong without notice.

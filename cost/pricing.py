@@ -2,7 +2,7 @@
 
 Engines are known from their starts, or from the model names of their GPUs. A request of an unknown
 or unpriced engine has no cost: None, never 0. If its share was lost but the engine's step model is
-known, the model's seconds for its tokens are used, and `priced_by` says so.
+known, the model's seconds for its tokens are used, and `priced_by` is `tokens`.
 """
 
 import threading

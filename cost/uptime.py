@@ -188,7 +188,7 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
         return segments, beyond_s
     surplus_s = reported_s - beyond_s - length_s
     carried_s = np.zeros(reported_s.size + 1)
-    """What each segment gets from the next one."""
+    """Busy seconds that each segment receives from the next one."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])

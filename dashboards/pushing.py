@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana rejected the upload, or the server is no Grafana. The message says what to do."""
+    """Grafana rejected the upload, or the server is no Grafana. The message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _connect(url: str, token: str) -> Any:
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
     api.client.s.max_redirects = 0  # the token belongs to this address
     url = masked(url)
-    with _refusals(url, "to say how it is"):
+    with _refusals(url, "for its health"):
         health = api.health.check()
     if not isinstance(health, Mapping) or "database" not in health:
         raise PushError(f"{url} answers but is no Grafana: its /api/health is not Grafana's")
@@ -226,7 +226,7 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return what the operating system said, without the libraries around it."""
+    """Return the operating system's message, without the libraries around it."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.strerror:
@@ -236,29 +236,29 @@ def _innermost(error: BaseException) -> str:
 
 
 def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
-    told = error.response.get("message", "") if isinstance(error.response, Mapping) else ""
-    said = f" ({told})" if told else ""
+    message = error.response.get("message", "") if isinstance(error.response, Mapping) else ""
+    reason = f" ({message})" if message else ""
     match error.status_code:
         case 401:
             return PushError(
-                f"{url} does not know the token{said}: make one for a service account"
+                f"{url} rejects the token{reason}: make one for a service account"
                 " (Administration → Users and access → Service accounts)"
             )
         case 403:
             return PushError(
-                f"{url} forbids the token {asked}{said}: give its service account the role Editor,"
-                " or Admin where --prometheus is given"
+                f"{url} forbids the token {asked}{reason}: give its service account the role"
+                " Editor, or Admin where --prometheus is given"
             )
         case 404:
-            return _AbsentError(f"{url} has no such endpoint or object: {asked}{said}")
+            return _AbsentError(f"{url} has no such endpoint or object: {asked}{reason}")
         case 409 | 412:
             return PushError(
-                f"{url} refused {asked}{said}: it was changed meanwhile, or another object has its"
-                " name; check with --dry-run, and push again"
+                f"{url} refused {asked}{reason}: it was changed meanwhile, or another object has"
+                " its name; check with --dry-run, and push again"
             )
         case status if status >= 500:
             return PushError(
-                f"{url} failed with {status}{said} when asked {asked}; try again later"
+                f"{url} failed with {status}{reason} when asked {asked}; try again later"
             )
         case status:
-            return PushError(f"{url} refused {asked} with {status}{said}")
+            return PushError(f"{url} refused {asked} with {status}{reason}")

@@ -5,21 +5,21 @@ from typing import Final
 from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
 from exporters.definitions import series
-from ui.kit import colours
+from telemetry import phase_colours
 
 _PHASES: Final = {
-    "frontend": colours.FRONTEND,
-    "queue": colours.QUEUE,
-    "prefill": colours.PREFILL,
-    "decode": colours.DECODE,
-    "delivery": colours.DELIVERY,
+    "frontend": phase_colours.FRONTEND,
+    "queue": phase_colours.QUEUE,
+    "prefill": phase_colours.PREFILL,
+    "decode": phase_colours.DECODE,
+    "delivery": phase_colours.DELIVERY,
 }
 _PARTS: Final = {
-    "own": ("own work", colours.DECODE),
-    "others_prefill": ("others' prefill", colours.OTHERS),
+    "own": ("own work", phase_colours.DECODE),
+    "others_prefill": ("others' prefill", phase_colours.OTHERS),
     "others_decode": ("others' decode", "#8f5bb5"),
-    "preempted": ("preempted", colours.PREEMPTED),
-    "stall": ("stall", colours.STALL),
+    "preempted": ("preempted", phase_colours.PREEMPTED),
+    "stall": ("stall", phase_colours.STALL),
 }
 """By part: its name on the page, and its colour."""
 _OUTCOMES: Final = {

@@ -39,7 +39,7 @@ _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""`model_type`s whose feed-forward layers have no gate; no key says so."""
+"""`model_type`s whose feed-forward layers have no gate; configurations lack a key for it."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}

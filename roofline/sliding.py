@@ -1,7 +1,7 @@
 """Find which layers have a sliding attention window, and its size.
 
 Pure. Newer configurations list each layer (`layer_types`). For older ones, the model type or a
-pattern says it.
+pattern gives it.
 """
 
 from typing import Final

@@ -94,7 +94,7 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> Weights:
 
 
 def _attention(shape: ModelShape, tensor: int) -> float:
-    """Queries, keys, values, output, of one layer."""
+    """Weights of queries, keys, values and output of one layer."""
     heads = shape.heads / tensor
     kv_heads = max(1.0, shape.kv_heads / tensor)
     return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from store.private_files import FILE_MODE, FOLDER_MODE, create
+from telemetry import child_process
 from telemetry.printable import printable
 
 STOP_S = 10.0
@@ -86,8 +87,7 @@ async def start(
         with _begin(log) as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command),
-                # Not from the working directory: it may hold a `cli` or `streamlit` of its own.
-                env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
+                env=child_process.environment(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

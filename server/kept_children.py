@@ -8,9 +8,9 @@ from typing import Final
 
 from server import children, probes
 from server.children import Child
+from server.explorer_launch import Launch
 from server.supervision import ChildEnded
 from telemetry.tasks import Task
-from ui.serving.launch import Launch
 
 EXPLORER_START_S: Final = 60.0
 FIRST_LOOK: Final = {"incident": "tenant_flood", "incident-before": "12m"}

@@ -21,6 +21,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.incident import incident_verdict
 from store.alerting.incidents import IncidentRow
+from telemetry import child_process
 from telemetry.tasks import Task
 
 AGAIN_S: Final = 300
@@ -109,9 +110,10 @@ def asked_apart(engine: Engine) -> Ask:
         question = pickle.dumps((url, objective, incident, at_s))
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-m", "server.likely_cause"],
+                child_process.command("server.likely_cause"),
                 input=question,
                 capture_output=True,
+                env=child_process.environment(),
                 timeout=MOST_S,
                 check=False,
             )

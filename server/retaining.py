@@ -8,14 +8,14 @@ import click
 from sqlalchemy import Engine
 
 from store.alerting.notifications import forget_told
-from store.replicas.engine_starts import forget_starts
+from store.replicas.engine_starts import delete_starts
 from store.retention import (
     KEEP_HOURS_NS,
     KEEP_MINUTES_NS,
     KEEP_ROWS_NS,
+    delete_older,
+    delete_older_rollups,
     deleted_until_unix_ns,
-    forget_older,
-    forget_older_rollups,
     keep_deleted_until,
     newest_unix_ns,
 )
@@ -105,9 +105,9 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
     now = clock.deletable_unix_ns
     forgotten = 0
     if keep.rows_ns is not None:
-        forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
-        await asyncio.to_thread(forget_starts, engine, keep.rows_ns, keep.hours_ns, now)
-    await asyncio.to_thread(forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
+        forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
+        await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
+    await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     return forgotten

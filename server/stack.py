@@ -16,6 +16,7 @@ from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
+from analysis.sign_in_file import SignIn
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
 from collector.limits.sender_limits import Limits
@@ -42,6 +43,7 @@ from exporters.totals.rooflines import RooflineMetrics
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
+from server.explorer_launch import Launch, launch
 from server.gpu_setup import GpuSetup
 from server.kept_children import Ends, KeptExplorer, KeptSimulator
 from server.notifying import Notifying
@@ -52,7 +54,7 @@ from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
 from store.replicas.engine_starts import in_force
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
@@ -61,8 +63,6 @@ from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.serving.launch import Launch, launch
-from ui.sign_in.config import SignIn
 
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
@@ -314,7 +314,7 @@ class Stack:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
             # Only now: if the ports are another Tailspan's, the simulation is as well.
-            self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
+            self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             if self._notifying is not None:
                 self._notifying.start()
                 self.supervisor.add(*self._notifying.tasks.values())

@@ -22,7 +22,7 @@ Key = Literal[
     "lost_blocks",
     "pull",
 ]
-"""Factors such as `pace` say how many times longer something takes, 1 being usual: a whole step, a
+"""Factors such as `pace` give how many times longer something takes, 1 being usual: a whole step, a
 step on one rank, the front end's work, a KV transfer, loading an adapter. `clock`: the reduction of
 the GPU's clock. `foreign`: other processes on the GPU. `lost_blocks`: KV blocks that are unused but
 cannot be allocated. `pull`: the share of all requests that goes to this replica regardless of the

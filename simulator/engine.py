@@ -71,7 +71,7 @@ class Engine:
         self.clock = StepClock(config.step_noise_ratio, seed, stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """KV blocks that nobody uses and nobody may take, as far as they could be lost yet."""
+        """Lost KV blocks, unused but not available, as far as they could be lost so far."""
         self._model = config.model
         self._lockstep = Lockstep(self._model)
         chance = random.Random(f"{seed}:drafts")

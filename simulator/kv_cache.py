@@ -61,7 +61,7 @@ class KvCache:
         """Blocks that an allocation may take: blank or idle."""
         self.blank = blocks
         self.pinned = 0
-        """Blocks that nobody uses and nobody may take: a connector has lost them, say."""
+        """Blocks that are unused but not available, such as those lost by a connector."""
         self._reuse = reuse
         self._extents: dict[Key, _Extent] = {}
         self._idle: OrderedDict[Key, None] = OrderedDict()

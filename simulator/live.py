@@ -73,7 +73,7 @@ class Plan:
 def run(
     plan: Plan,
     stop: threading.Event,
-    say: Callable[[str], None],
+    log_line: Callable[[str], None],
     *,
     clock_ns: Callable[[], int] = time.time_ns,
     wait: Callable[[float], object] | None = None,
@@ -88,7 +88,7 @@ def run(
     Args:
         plan: what to simulate, and where to send it.
         stop: set it to end, from any thread or a signal handler.
-        say: receives progress and problems, a line at a time.
+        log_line: receives progress and problems, a line at a time.
         clock_ns: the wall clock.
         wait: waits for some seconds, or until `stop`.
         patience_s: how long the collector may accept nothing.
@@ -98,24 +98,18 @@ def run(
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(
-        export.prepare,
-        say,
-        sent,
-        patience_s=patience_s,
-        reason=lambda: f"to {plan.endpoint}: {export.reason}",
-    )
-    batches = _Batches(sender, plan, stop, say, progress_s)
+    sender = Sender(export.prepare, log_line, sent, patience_s=patience_s, receiver=plan.endpoint)
+    batches = _Batches(sender, plan, stop, log_line, progress_s)
     try:
-        _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
+        _run(plan, batches, stop, log_line, clock_ns, wait or stop.wait)
         batches.drain()
     finally:
         if batches.given_up:
-            say(f"giving up: {plan.endpoint} has accepted nothing for {patience_s:g} s")
+            log_line(f"giving up: {plan.endpoint} does not accept the data")
         batches.flush()
         sender.close(0.0 if batches.given_up else CLOSE_S, export.close)
         export.close()
-        say(_summary(sent))
+        log_line(_summary(sent))
     return sent
 
 
@@ -123,7 +117,7 @@ def _run(
     plan: Plan,
     batches: "_Batches",
     stop: threading.Event,
-    say: Callable[[str], None],
+    log_line: Callable[[str], None],
     clock_ns: Callable[[], int],
     wait: Callable[[float], object],
 ) -> None:
@@ -149,10 +143,12 @@ def _run(
             if stop.is_set() or batches.given_up:
                 return
             took_s = (clock_ns() - began_ns) / 1e9
-            say(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
+            log_line(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
         if not caught_up and second.at_s >= tell_at_s:
             tell_at_s += 600.0
-            say(f"backfill: simulated {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min")
+            log_line(
+                f"backfill: simulated {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min"
+            )
         behind_s = (clock_ns() - at_unix_ns) / 1e9
         if behind_s < 0:
             wait(-behind_s)
@@ -181,13 +177,13 @@ class _Batches:
         sender: Sender,
         plan: Plan,
         stop: threading.Event,
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
         progress_s: float,
     ) -> None:
         self._sender = sender
         self._plan = plan
         self._stop = stop
-        self._say = say
+        self._log_line = log_line
         self._progress_s = progress_s
         self._resources: dict[str, Resource] = {}
         self._records: list[tuple[RequestRecord, Resource]] = []
@@ -238,7 +234,7 @@ class _Batches:
             if waited_s >= self._progress_s:
                 waited_s = 0.0
                 left = self._sender.waiting_requests
-                self._say(
+                self._log_line(
                     f"waiting for the collector at {self._plan.endpoint}: {left:,} requests not"
                     " delivered yet"
                 )

@@ -307,7 +307,7 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Record of a request whose server ended: it contains what the front end knew."""
+        """Record of a request whose server ended: it contains what the front end had measured."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"

@@ -1,6 +1,7 @@
 """Send records and states to a collector: batches over OTLP/HTTP, from a separate thread.
 
-A batch that fails is retried until its time limit, then dropped and counted. While the collector is
+A batch that fails is retried until its time limit, then dropped and counted; a batch that the
+collector refuses is dropped at once (`tailspan_vllm.export.retry`). While the collector is
 unreachable, each further batch gets one attempt, so that an outage loses only its own data. The
 queue is bounded: a caller that fills it waits, or drops and counts. Items that the collector
 rejects are counted. A redirect is a failure: nothing was stored, and headers may contain a
@@ -22,6 +23,7 @@ from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.export.destination import Signal, destination_of
 from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.retry import Backoff, deliver
 from tailspan_vllm.export.transport import Outcome, Verdict, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
 from tailspan_vllm.otlp.engine_metrics import metrics_of
@@ -36,8 +38,9 @@ EXPORT_S = 5.0
 PATIENCE_S = 60.0
 """How long a batch is retried before it is dropped."""
 QUEUED_BATCHES = 128
-_SHORTEST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 8.0
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 8.0
+LONGEST_REQUESTED_PAUSE_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -112,12 +115,9 @@ class OtlpExport:
         self._starts: dict[object, EngineStarts] = {}
         self._sent = sent
         self._closed = False
-        self.reason = ""
-        """Why the last message did not arrive."""
 
-    def prepare(self, batch: Batch) -> Callable[[], bool]:
-        """Return a function that sends the batch and returns whether it arrived; retries send the
-        same ids."""
+    def prepare(self, batch: Batch) -> Callable[[], Outcome]:
+        """Return a function that sends the batch once. Every call sends the same ids."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -135,42 +135,39 @@ class OtlpExport:
             gpus.setdefault(resource, []).append(gpu)
         metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
         measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
-        return lambda: (
-            self._send_metrics(metrics)
-            and (not gpus or self._send_metrics(measured))
-            and self._send_starts(batch.states)
-        )
 
-    def _send_traces(self, message: bytes) -> bool:
-        outcome = self._posted(self._traces, message)
+        def send() -> Outcome:
+            outcome = self._send_metrics(metrics)
+            if gpus and outcome.verdict is Verdict.ACCEPTED:
+                outcome = self._send_metrics(measured)
+            if outcome.verdict is Verdict.ACCEPTED:
+                self._send_starts(batch.states)
+            return outcome
+
+        return send
+
+    def _send_traces(self, message: bytes) -> Outcome:
+        outcome = self._send(self._traces, message)
         self._sent.rejected_requests += outcome.rejected
-        return outcome.verdict is Verdict.ACCEPTED
+        return outcome
 
-    def _send_metrics(self, message: bytes) -> bool:
-        outcome = self._posted(self._metrics, message)
+    def _send_metrics(self, message: bytes) -> Outcome:
+        outcome = self._send(self._metrics, message)
         self._sent.rejected_points += outcome.rejected
-        return outcome.verdict is Verdict.ACCEPTED
+        return outcome
 
-    def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
-        """Send starts of engines that were not sent yet. Always True: samples do not wait for
-        it."""
+    def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
+        """Send the starts of engines that were not sent yet. Samples do not wait for it."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
                 replica,
-                EngineStarts(
-                    lambda message: self._posted(self._events, message.SerializeToString())
-                ),
+                EngineStarts(lambda message: self._send(self._events, message.SerializeToString())),
             )
             starts.send([state], resource, time.monotonic())
-        return True
 
-    def _posted(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
-        if self._closed:
-            return Outcome(Verdict.UNREACHABLE, "closed")
-        outcome = post(message)
-        self.reason = outcome.reason
-        return outcome
+    def _send(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
+        return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
         """Send nothing more. From any thread; a message in flight finishes first."""
@@ -186,32 +183,38 @@ class Sender:
 
     Args:
         prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
-        say: called when the collector becomes unreachable, and when it is back.
+        log_line: called when the collector becomes unreachable, and when it is back.
         sent: the counters.
         patience_s: how long one batch is retried.
         capacity: batches in the queue.
         clock: monotonic seconds.
-        reason: why the last message failed; empty if unknown.
+        pause: waits some seconds, or until the sender is closed.
+        receiver: the name of the collector in messages.
     """
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Callable[[], bool]],
-        say: Callable[[str], None],
+        prepare: Callable[[Batch], Callable[[], Outcome]],
+        log_line: Callable[[str], None],
         sent: Sent,
         *,
         patience_s: float = PATIENCE_S,
         capacity: int = QUEUED_BATCHES,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], bool] | None = None,
-        reason: Callable[[], str] = lambda: "",
+        pause: Callable[[float], object] | None = None,
+        receiver: str = "the collector",
     ) -> None:
         self.sent = sent
         self._prepare = prepare
-        self._say = say
+        self._log_line = log_line
         self._patience_s = patience_s
         self._clock = clock
-        self._reason = reason
+        self._receiver = receiver
+        self._backoff = Backoff(
+            first_s=FIRST_PAUSE_S,
+            longest_s=LONGEST_PAUSE_S,
+            longest_requested_s=LONGEST_REQUESTED_PAUSE_S,
+        )
         self._queue: queue.Queue[Batch | None] = queue.Queue(capacity)
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
@@ -303,29 +306,36 @@ class Sender:
     def _deliver(self, batch: Batch) -> bool:
         send = self._prepare(batch)
         give_up = self._clock() + (0.0 if self._away else self._patience_s)
-        pause_s = _SHORTEST_PAUSE_S
-        while True:
-            try:
-                arrived = send()
-            except Exception as error:  # no exception of a transport may end the sender
-                self._say(f"export failed: {type(error).__name__}: {error}")
-                arrived = False
-            if arrived:
-                if self._failing:
-                    self._failing = self._away = False
-                    self._say(f"the collector takes it again ({self._tell_drops()})")
-                return True
-            if not self._failing:
-                self._failing = True
-                why = f" ({reason})" if (reason := self._reason()) else ""
-                self._say(f"an export failed{why}; trying again for up to {self._patience_s:.0f} s")
-            if self._clock() >= give_up or self._hurry.is_set():
-                if not self._away:
-                    self._away = True
-                    self._say("dropping what the collector does not take at once, until it does")
-                return False
-            self._pause(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        outcome = deliver(
+            lambda: self._attempt(send),
+            self._backoff,
+            clock=self._clock,
+            pause=self._pause,
+            last_attempt=lambda: self._clock() >= give_up or self._hurry.is_set(),
+        )
+        if outcome.verdict is Verdict.ACCEPTED:
+            return True
+        if outcome.verdict is not Verdict.REFUSED and not self._away:
+            self._away = True
+            self._log_line(f"dropping what {self._receiver} does not accept at once, until it does")
+        return False
+
+    def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
+        """Send a batch once; report the first failure, and the first success after it."""
+        try:
+            outcome = send()
+        except Exception as error:  # no exception of a transport may end the sender
+            outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
+        if outcome.verdict is Verdict.ACCEPTED:
+            if self._failing:
+                self._failing = self._away = False
+                self._log_line(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")
+        elif not self._failing:
+            self._failing = True
+            why = f" ({outcome.reason})" if outcome.reason else ""
+            retry = f"; retrying for up to {self._patience_s:.0f} s" if outcome.retryable else ""
+            self._log_line(f"an export to {self._receiver} failed{why}{retry}")
+        return outcome
 
     def _drop(self, batch: Batch) -> None:
         if isinstance(batch, Requests):
@@ -333,7 +343,7 @@ class Sender:
         else:
             self.sent.dropped_samples += len(batch)
 
-    def _tell_drops(self) -> str:
+    def _dropped_so_far(self) -> str:
         return (
             f"{self.sent.dropped_requests} requests and "
             f"{self.sent.dropped_samples} samples dropped so far"

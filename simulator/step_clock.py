@@ -40,7 +40,7 @@ class StepClock:
         self.pace = 1.0
         """How much longer each step takes than on a machine that is well."""
         self.fit = Fit()
-        """Told of each step that has ended."""
+        """Updated with each ended step."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s

@@ -1,4 +1,4 @@
-"""A connection to read or write by, whose failures are told in the store's words."""
+"""A connection to read or write with, whose failures are the store's own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Opening a database: which URLs are served, and the state a database is put in."""
+"""Opens a database: the supported URLs, and the state in which a database is opened."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What can go wrong in the store: one root, and a leaf for each thing a caller would do."""
+"""The store's errors: one root, and a leaf for each thing a caller would do."""
 # ruff: noqa: N818 -- StoreBusy says what is the case; the root already says that it is an error
 
 

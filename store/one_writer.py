@@ -1,10 +1,10 @@
-"""One process writes a database that is a file; a second one is refused.
+"""Locks a database file, so that only one process writes it.
 
-Both would be answered by SQLite, but each keeps counts, rollups and retention as if it were alone.
-The lock is flock(2) on a file beside the database: the kernel releases it when the process ends,
-however it ends. It is found by the real path, so a relative path and a symbolic link lead to the
-same lock (a hard link does not). Readers take no lock. Several collectors may share PostgreSQL or
-ClickHouse.
+SQLite would serve a second writer, but each would keep counts, rollups and retention as if it were
+alone. The lock is flock(2) on a file beside the database; the kernel releases it when the process
+ends, however it ends. It is found by the real path, so a relative path and a symbolic link lead to
+the same lock (a hard link does not). Readers take no lock. Several collectors may share PostgreSQL
+or ClickHouse.
 """
 
 import fcntl

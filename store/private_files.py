@@ -1,4 +1,4 @@
-"""Files that their owner alone may read: created so, and tightened where they are not.
+"""Creates files that only their owner can read, and tightens existing ones.
 
 A file is created with its mode (open(2)), so that no other user can open it in between. SQLite
 gives its -wal and -shm files the mode of the database.

@@ -1,7 +1,7 @@
-"""Questions to the store, each about a window of time, answered as Arrow tables.
+"""Queries about a window of time, answered as Arrow tables.
 
-Values are always bound, names are checked against the schema: nothing a caller says
-becomes SQL text.
+Values are always bound and names are checked against the schema, so a caller's text never becomes
+SQL.
 """
 
 import re

@@ -67,7 +67,7 @@ def keep_deleted_until(engine: Engine, now_unix_ns: int) -> None:
         dialects.of(engine).put(connection, STATE, [row])
 
 
-def forget_older(
+def delete_older(
     engine: Engine,
     keep_ns: int,
     now_unix_ns: int,
@@ -100,7 +100,7 @@ def forget_older(
     return forgotten
 
 
-def forget_older_rollups(
+def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
     """Delete the rollups that are older than is kept; None keeps them for ever.

@@ -1,7 +1,7 @@
-"""What a row must be to be kept, and its values in the order of its table's columns.
+"""Checks whether a row can be stored, and returns its values in the order of its table's columns.
 
-The types are the dataclasses' own affair; here is what they cannot say: that a number fits
-the column, that a text is valid Unicode, that a measurement is finite.
+The dataclasses define the types. This module checks the rest: a number fits its column, a text is
+valid Unicode, a measurement is finite.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
-"""Tables and Arrow types, derived from the nouns of `telemetry/`: names are spelled there.
+"""Tables and Arrow types, derived from the dataclasses of `telemetry/`.
 
-A column is a field; a field that may be None is a nullable column. What a database made
-before a change lacks, a revision in `migrations/` gives it.
+Each field is a column; a field that may be None is a nullable column. A revision in `migrations/`
+adds new columns to existing databases.
 """
 
 from enum import Enum

@@ -1,7 +1,7 @@
-"""Deleting a simulation: its rows, its counts and its incidents, and nothing of a real server.
+"""Deletes a simulation: its rows, counts and incidents, and nothing of a real server.
 
-A simulation tells of the hour before it began, so two of them in one database would tell the
-same hour twice; and nobody wants yesterday's simulation beside today's server.
+A simulation includes the hour before it began, so two of them in one database would report that
+hour twice. An old simulation is also of no use beside a real server.
 """
 
 from sqlalchemy import Engine, true
@@ -17,7 +17,7 @@ from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES, STARTS
 from telemetry.requests import Source
 
 
-def forget_simulated(engine: Engine) -> int:
+def delete_simulation(engine: Engine) -> int:
     """Delete simulated requests (in flight, too), samples (of GPUs, too) and starts, with what was
     made of them.
 

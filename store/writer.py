@@ -1,8 +1,8 @@
-"""The one writer: rows in from any thread, a future that resolves once they are on disk.
+"""The one writer: takes rows from any thread and returns a future that resolves after the commit.
 
-Group commit: while one transaction is flushed to disk, what arrives waits together and
-becomes the next. A submission is whole: all its rows are kept or none. One with a row that
-the database cannot hold fails alone, without those it shared a transaction with.
+Group commit: rows that arrive during one transaction become the next. A submission is atomic: all
+of its rows are stored, or none. A submission with a row that the database cannot store fails alone,
+without the others of its transaction.
 """
 
 import logging

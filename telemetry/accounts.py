@@ -1,7 +1,7 @@
-"""What a bill rests on, as columns: the time of engines, the accounts of requests, energy.
+"""What a bill needs, as columns: the time of engines, the accounts of requests, energy.
 
-Pure. A stretch of an engine is what its samples of some time told first and last, which is all
-that a difference needs; a cell is requests of one hour that share their labels.
+Pure. A span of an engine has the first and the last values of its samples, which is all that a
+difference needs; a cell is requests of one hour that share their labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,10 +40,10 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineStretches:
-    """Entry i is what the samples of `counts[which[i]]` told between two of them.
+    """Entry i is a span of the samples of `counts[which[i]]`.
 
     An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. Of each
-    total in WORK the columns `first` and `last`, NaN where it was not told in the entry; of each
+    total in WORK the columns `first` and `last`, NaN where the entry lacks it; of each
     of COEFFICIENTS its mean, or the latest minute's.
     """
 
@@ -76,7 +76,7 @@ class EngineStretches:
 
 @dataclass(frozen=True, slots=True)
 class GpuStretches:
-    """Entry i is what the samples of `gpus[which[i]]` (replica, GPU) told; else as of engines."""
+    """Entry i is a span of the samples of `gpus[which[i]]` (replica, GPU); else as of engines."""
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
@@ -107,7 +107,7 @@ class Cells:
     """Requests by labels and hour.
 
     Entry i is of the requests with `labels[group[i]]` (in the order of `by`) in the hour that
-    begins at `hour_unix_s[i]`: their number, and of each amount its sum and how many told it.
+    begins at `hour_unix_s[i]`: their number, and of each amount its sum and how many have it.
     Where a request spanned an hour's end, its seconds have been given to both.
     """
 
@@ -136,6 +136,6 @@ class Accounts:
     apportioned: bool = True
     """Whether requests that span an hour's end are split; their rows may be gone."""
     engines_from_unix_ns: int = 0
-    """Of hours that began earlier no engine's time is known any more: only requests tell."""
+    """For hours that began earlier, no engine time is known, only requests."""
     overflowed: int = 0
     """Requests of which a label had no room of its own in the rollups."""

@@ -39,8 +39,8 @@ def gpu_metrics_of(samples: Iterable[GpuSample], resource: Resource) -> Resource
                 points.setdefault(metric, []).append(point)
         if sample.throttle_reasons is not None:
             reasons = [each for each in sample.throttle_reasons.split(",") if each]
-            told = {**attributes, names.GPU_THROTTLE_REASONS: sample.throttle_reasons}
-            point = NumberDataPoint(told, 0, sample.at_unix_ns, len(reasons))
+            with_reasons = {**attributes, names.GPU_THROTTLE_REASONS: sample.throttle_reasons}
+            point = NumberDataPoint(with_reasons, 0, sample.at_unix_ns, len(reasons))
             points.setdefault(names.GPU_THROTTLED, []).append(point)
     metrics = [
         Metric(name, None, names.GPU_UNITS[name], _data(name, points[name])) for name in points

@@ -15,7 +15,7 @@ from telemetry.fields import GPU_SAMPLER, column, metric, on_the_wire
 
 
 class GpuSource(StrEnum):
-    """Who told of a GPU."""
+    """Who measured a GPU."""
 
     NVML = "nvml"
     DCGM = "dcgm"

@@ -42,7 +42,7 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""What is added up, but for the cost, which a request is told later."""
+"""The fields that are added up. The cost is not among them: it is set later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 

@@ -41,16 +41,16 @@ class Outcome(StrEnum):
 
 
 class Source(StrEnum):
-    """Who told us: of a request, or of an engine's state."""
+    """Who reported a request, or an engine's state."""
 
     INSTRUMENTATION = "instrumentation"
     SIMULATOR = "simulator"
     NATIVE = "native"
-    """The spans that an engine makes by itself: vLLM's, SGLang's."""
+    """The native spans of an engine: vLLM's, SGLang's."""
     CLIENT = "client"
-    """Who asked: an application with an instrumented OpenAI client."""
+    """The client: an application with an instrumented OpenAI client."""
     SCRAPE = "scrape"
-    """An engine's own /metrics, which tells of no single request."""
+    """An engine's own /metrics, which reports no single request."""
 
 
 class Basis(StrEnum):
@@ -69,7 +69,7 @@ class PricedBy(StrEnum):
     LEDGER = "ledger"
     """By its share of each of its engine's steps."""
     TOKENS = "tokens"
-    """By its tokens, weighted: nobody told of its steps."""
+    """By its tokens, weighted, because its steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
@@ -92,7 +92,7 @@ DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
 """Columns of the parts of decode, which sum to it."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
-"""The latencies that percentiles are told of."""
+"""The latencies with percentiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What an engine was started with, and how two starts differ.
 
 Pure. `arguments` is a JSON object of numbers, switches and names by `part.name`, its keys
-sorted; one that is not told is absent, and differs from one that is.
+sorted; an unknown argument is absent, and differs from one that is.
 """
 
 import json

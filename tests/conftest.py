@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from sqlalchemy import Engine
 from tailspan_vllm import names
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
@@ -238,6 +239,14 @@ def request_record() -> Callable[..., RequestRecord]:
 def url(tmp_path: Path) -> str:
     """A database that is not there yet."""
     return f"sqlite:///{tmp_path}/tailspan.db"
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    """An empty database, open."""
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exporters": {
         "telemetry",
         "tailspan_vllm.names",
+        # Forwarding retries as the plugin does.
+        "tailspan_vllm.export.retry",
+        "tailspan_vllm.export.transport",
         "alerts.groups",
         "alerts.judging",
         "alerts.judging_in_flight",
@@ -29,13 +32,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         # How near an engine comes to its GPUs' peaks is worked out as it is told.
         "roofline",
     },
-    # Panels name the series as the exporter does, and the phases' colours as the pages do.
+    # Panels name the series as the exporter does.
     "dashboards": {
         "telemetry",
         "tailspan_vllm.names",
         "alerts.vocabulary",
         "exporters",
-        "ui.kit.colours",
     },
     # The simulator speaks the instrumentation's own wire, so that the two cannot drift apart.
     "simulator": {
@@ -50,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
     # What the commands and the pages ask in common.
-    "analysis": {"telemetry", "store", "alerts", "diagnosis"},
+    "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis"},
     # The explorer's server checks Host and Origin by the same rule as the collector's.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
@@ -58,14 +60,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"},
-    # What `tailspan up` runs: it starts the explorer's process.
+    # What `tailspan up` runs. It starts the explorer as a process, and imports nothing of it.
     "server": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),
-        *("ui.serving.launch", "ui.sign_in.config"),
     },
     "cli": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "dashboards"),
-        *("diagnosis", "cost", "roofline", "server", "simulator", "ui", "tailspan_vllm"),
+        *("diagnosis", "cost", "roofline", "server", "simulator", "tailspan_vllm"),
     },
 }
 """Beside itself, what each part may import of the project."""
@@ -138,3 +139,15 @@ def test_the_explorers_kit_frame_and_pages_are_layers() -> None:
             if module.startswith(not_for) or (part == "views" and another):
                 forbidden.add(f"{file.relative_to(ROOT)}: {module}")
     assert not forbidden
+
+
+def test_commands_calculate_nothing() -> None:
+    """`analysis/` answers; a command reads options and prints."""
+    calculating = ("numpy", "pyarrow.compute", "diagnosis.inputs", "diagnosis.one_request")
+    found = {
+        f"{file.relative_to(ROOT)}: {module}"
+        for file in (ROOT / "cli").rglob("*.py")
+        for module in _imports(file)
+        if module.startswith(calculating)
+    }
+    assert not found

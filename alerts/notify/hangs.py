@@ -19,7 +19,7 @@ from store.replicas.hung_replicas import Hung, progress, reported_since
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
 """A replica that sends no sample for so long is gone, and its hang is over. A sender that a
-collector asks to wait comes back within 300 s (`tailspan_vllm.export.outbox`)."""
+collector asks to wait comes back within 300 s (`tailspan_vllm.export.retry`)."""
 MOST_OPEN: Final = 20
 """Hangs that are told at a time. If a whole fleet hangs, twenty pages say so; the overview and the
 rule name the others."""

@@ -3,12 +3,10 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from sqlalchemy import Engine
 
 from cli.options import time_range
 from cli.options.price_files import prices_of
@@ -22,34 +20,14 @@ from cli.options.shared import (
 )
 from cli.render import cost as cost_text
 from store.database import open_database
-from store.queries import Window
 
 if TYPE_CHECKING:
-    from alerts.objectives import Objective
-    from cost.bill import Bill
+    from analysis.cost import CostAnswer
     from cost.bill_lines import Line
-    from cost.energy import Energy, GroupEnergy
+    from cost.energy import GroupEnergy
     from cost.groups import Group
-    from cost.managed import BreakEven, Comparison
-    from cost.prices import PriceList
-    from telemetry.accounts import Accounts
 
 DIMENSIONS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome", "hour")
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """All that is told of a stretch of time."""
-
-    accounts: "Accounts"
-    bill: "Bill"
-    compared: "Sequence[Comparison]"
-    not_compared: Sequence[str]
-    """Why some traffic has no managed price."""
-    break_even: "BreakEven | None"
-    energy: "Energy | None"
-    drawn: "Sequence[GroupEnergy | None]"
-    """Of each of the bill's groups."""
 
 
 @click.command(
@@ -108,6 +86,7 @@ def cost(
     """
     from alerts.errors import AlertsError
     from alerts.openslo import OBJECTIVES, load
+    from analysis.cost import CostQuestion, answer_cost
 
     dimensions = _dimensions(by)
     try:
@@ -116,12 +95,12 @@ def cost(
         raise click.UsageError(str(error)) from error
     in_force = prices_of(prices)
     try:
-        promised = load(objectives or [OBJECTIVES]).objectives
+        in_force_objectives = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    found = reckon(engine, window, dimensions, in_force, promised)
+    found = answer_cost(engine, CostQuestion(window, in_force, dimensions, in_force_objectives))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif found.bill.total is None and not found.bill.unpriced:
@@ -131,40 +110,7 @@ def cost(
             click.echo(line)
 
 
-def reckon(
-    engine: Engine,
-    window: Window,
-    by: Sequence[str],
-    prices: "PriceList",
-    objectives: "Sequence[Objective]" = (),
-) -> Cost:
-    """The bill of a window and all that is held against it."""
-    from cost.bill import bill
-    from cost.energy import energy, energy_by_group, total_energy
-    from cost.managed import break_even, tokens_by_model
-    from store.billing.accounts import accounts
-    from ui.views.cost.comparison import compared, kept
-
-    read = accounts(engine, window, [name for name in by if name != "hour"])
-    found = bill(read, prices, by)
-    held, missing = compared(tokens_by_model(read.cells), prices)
-    whole = bool(held) and not missing and not found.unpriced
-    stretch = Window(read.from_unix_ns, read.to_unix_ns)
-    by_replica = energy(read, prices, found.uptime)
-    return Cost(
-        accounts=read,
-        bill=found,
-        compared=held,
-        not_compared=missing,
-        break_even=break_even(found.usd_per_hour, held, kept(engine, stretch, objectives))
-        if whole
-        else None,
-        energy=total_energy(by_replica.values()),
-        drawn=energy_by_group(found, by_replica),
-    )
-
-
-def as_json(found: Cost) -> dict[str, Any]:
+def as_json(found: "CostAnswer") -> dict[str, Any]:
     """All of it as one object; null is unknown."""
     bill = found.bill
     total = bill.total
@@ -197,7 +143,7 @@ def as_json(found: Cost) -> dict[str, Any]:
         "by": list(bill.by),
         "groups": [
             _group(group, bill.by, drawn)
-            for group, drawn in zip(bill.groups, found.drawn, strict=True)
+            for group, drawn in zip(bill.groups, found.group_energy, strict=True)
         ],
         "lines": [_line(line, named=True) for line in bill.lines],
         "managed": [

@@ -1,6 +1,8 @@
-"""`tailspan dashboards`: Grafana's JSON into a folder, or into a Grafana."""
+"""`tailspan dashboards`: writes Grafana dashboards into a folder or a Grafana."""
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -8,8 +10,9 @@ import click
 
 from cli.errors import Unreachable
 from cli.options.credentials import check_exposure, insecure_credentials_option
+from cli.options.durations import Duration
 from cli.options.extras import check_extra
-from cli.options.numbers import FiniteRange
+from cli.options.shared import format_option
 from telemetry.addresses import masked
 
 TOKEN_KEY: Final = "GRAFANA_TOKEN"
@@ -26,13 +29,19 @@ Examples:
 """
 )
 def dashboards() -> None:
-    """Grafana dashboards: as files, or pushed to a Grafana."""
+    """Write Grafana dashboards as files, or push them to a Grafana."""
 
 
-@dashboards.command()
+@dashboards.command(
+    epilog="""\b
+Examples:
+  tailspan dashboards build grafana/
+"""
+)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-def build(folder: Path) -> None:
-    """Write the dashboards into FOLDER, a JSON file each, as Grafana imports or is provisioned."""
+@format_option("A line of text, or one JSON object per dashboard.")
+def build(folder: Path, form: str) -> None:
+    """Write each dashboard into FOLDER as a JSON file, for Grafana's import or provisioning."""
     check_extra("grafana_foundation_sdk", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
     from dashboards.building import text
@@ -43,43 +52,65 @@ def build(folder: Path) -> None:
             (folder / f"{board.uid}.json").write_text(text(board), encoding="utf-8")
     except OSError as error:
         raise Unreachable(f"{folder}: {error.strerror}") from error
-    click.echo(f"{len(BOARDS)} dashboards in {folder}")
+    if form == "json":
+        for board in BOARDS:
+            click.echo(json.dumps({"uid": board.uid, "file": str(folder / f"{board.uid}.json")}))
+    else:
+        click.echo(f"{len(BOARDS)} dashboards in {folder}")
 
 
 @dashboards.command(
-    epilog="""The token is read from --token-file, else from GRAFANA_TOKEN: of a service account
-with the role Editor, or Admin with --prometheus. What was changed in Grafana by hand is put back;
---dry-run shows it first."""
+    epilog="""\b
+Examples:
+  tailspan dashboards push --url https://grafana.example.org --token-file token --dry-run
+  GRAFANA_TOKEN=… tailspan dashboards push --url http://127.0.0.1:3000 --format json
+"""
 )
-@click.option("--url", envvar=URL_KEY, required=True, help="The Grafana.  [default: GRAFANA_URL]")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="The token.  [default: GRAFANA_TOKEN]"
+    "--url",
+    envvar=URL_KEY,
+    show_envvar=True,
+    required=True,
+    help="Address of the Grafana.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    show_default=TOKEN_KEY,
+    metavar="PATH",
+    help="File that holds the token.",
 )
 @click.option(
     "--prometheus",
     metavar="URL",
-    help="Make a data source for this Prometheus too, at its address as seen from Grafana."
-    " Without it the dashboards offer the data sources that there are.",
+    help="Also create a data source for this Prometheus, at its address as seen from Grafana."
+    " Without it the dashboards offer the data sources that exist.",
 )
 @click.option(
     "--scrape-every",
-    type=FiniteRange(min=0, min_open=True),
-    default=15.0,
+    type=Duration("1s"),
+    default="15s",
     show_default=True,
-    metavar="SECONDS",
-    help="How often that Prometheus scrapes.",
+    metavar="DURATION",
+    help="Scrape interval of that Prometheus.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@format_option("Text, or one JSON object per change.")
 @insecure_credentials_option
 def push(
     url: str,
     token_file: Path | None,
     prometheus: str | None,
-    scrape_every: float,
+    scrape_every: int,
     dry_run: bool,
+    form: str,
     insecure_credentials: bool,
 ) -> None:
-    """Bring a Grafana up to date: folder, data source, dashboards. Twice is as good as once."""
+    """Create or update the folder, the data source and the dashboards in a Grafana. Idempotent.
+
+    The token is that of a service account with the role Editor, or Admin with --prometheus. Changes
+    that were made in Grafana by hand are reverted; --dry-run shows them first.
+    """
     check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
     from dashboards.pushing import PushError, check_address, prometheus_source
@@ -96,10 +127,13 @@ def push(
             f"--prometheus {masked(prometheus)}: the address must hold no user, password or query;"
             " set them in Grafana's data source"
         )
-    source = prometheus_source(prometheus, scrape_every) if prometheus else None
+    source = prometheus_source(prometheus, scrape_every / 1e9) if prometheus else None
     would = "would " if dry_run else ""
     try:
         for change in pushed(url, token, BOARDS, source, dry_run=dry_run):
+            if form == "json":
+                click.echo(json.dumps({**asdict(change), "dry_run": dry_run}))
+                continue
             said = change.action if change.action == "unchanged" else f"{would}{change.action}"
             click.echo(f"{said:14} {change.what}")
             if dry_run:

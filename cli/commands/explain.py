@@ -122,7 +122,7 @@ def explain(
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
         _tell(Answer(why.explanation), form, question, lines, about)
     elif request_id is not None:
-        click.echo(explain_request.told(question.engine, request_id, form))
+        click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
         given = _baseline(baseline)
         window = question.window

@@ -1,17 +1,20 @@
 """`tailspan simulate`: a simulated vLLM fleet that tells a collector of itself."""
 
+import json
 import signal
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import faults as faults_in_words
 from cli.options.credentials import check_otlp_headers, insecure_credentials_option
 from cli.options.durations import Duration
+from cli.options.faults import json_lines, lines, parse
 from cli.options.numbers import FiniteRange
+from cli.options.shared import format_option
 
 if TYPE_CHECKING:
     from simulator.fleet_config import Router
@@ -113,6 +116,7 @@ Examples:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write here which causes are at work, when and where: a line of JSON each.",
 )
+@format_option("What was sent, or the causes of --list-faults: text, or JSON on standard output.")
 @insecure_credentials_option
 def simulate(
     endpoint: str,
@@ -129,6 +133,7 @@ def simulate(
     list_faults: bool,
     trace: Path | None,
     truth: Path | None,
+    form: str,
     insecure_credentials: bool,
 ) -> None:
     """Simulate a vLLM fleet and send what it does to a collector.
@@ -149,7 +154,8 @@ def simulate(
     from simulator.workload import Workload
 
     if list_faults:
-        click.echo(faults_in_words.listing())
+        for line in json_lines() if form == "json" else lines():
+            click.echo(line)
         return
     check_otlp_headers("--endpoint", endpoint, insecure_credentials)
     if incident is None:
@@ -160,7 +166,7 @@ def simulate(
         )
     start_s = max(backfill - incident_before, 0) / 1e9
     try:
-        faults = [faults_in_words.parse(words, start_s) for words in fault_words]
+        faults = [parse(words, start_s) for words in fault_words]
         if incident != "none":
             faults.append(Fault(cause=incident, start_s=start_s, severity=severity))
         workload = (
@@ -200,5 +206,7 @@ def simulate(
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if form == "json":
+        click.echo(json.dumps({**asdict(sent), "all_delivered": sent.all_delivered}))
     if plan.duration_s is not None and not sent.all_delivered:
         raise click.exceptions.Exit(2)

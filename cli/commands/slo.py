@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import yaml
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S, REASONS
@@ -152,9 +153,11 @@ Examples:
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
 )
+@format_option("YAML, or the same as JSON, which Prometheus reads too.")
 @config_option
 def rules(
     paths: Sequence[Path],
+    form: str,
     source: str,
     explorer_url: str,
     selector: str | None,
@@ -177,6 +180,8 @@ def rules(
         made = make(_reading(load, paths).objectives, explorer_url, matchers)
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
+    if form == "json":
+        made = f"{json.dumps(yaml.safe_load(made))}\n"
     if output is None:
         click.echo(made, nl=False)
     else:

@@ -13,8 +13,8 @@ from cli.options.price_files import own_peaks, prices_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option
 from cli.options.sign_in import sign_in_of, sign_in_options
+from server.explorer_launch import DEFAULT_PORT, launch
 from store.database import default_url
-from ui.serving.launch import DEFAULT_PORT, launch
 
 
 @click.command(

@@ -1,6 +1,8 @@
 """`--fault`: faults of a simulation as text, such as `engine_stall:1.5@40m+10m`."""
 
+import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from telemetry import durations
@@ -62,12 +64,26 @@ def _seconds(text: str, whole: str) -> float:
         raise ValueError(f"--fault {whole!r}: {error}") from error
 
 
-def listing() -> str:
-    """Return a table of all causes: what each makes worse, and what happens."""
+def lines() -> Iterator[str]:
+    """Yield a table of all causes: what each makes worse, and what happens."""
     from simulator.faults import INJECTIONS
 
-    lines = [f"{'cause':24}{'affects':12}what happens"]
+    yield f"{'cause':24}{'affects':12}what happens"
     for cause, injection in sorted(INJECTIONS.items()):
         needs = f" (brings {injection.needs})" if injection.needs else ""
-        lines.append(f"{cause:24}{injection.hurts:12}{injection.summary}{needs}")
-    return "\n".join(lines)
+        yield f"{cause:24}{injection.hurts:12}{injection.summary}{needs}"
+
+
+def json_lines() -> Iterator[str]:
+    """Yield each cause as a JSON object."""
+    from simulator.faults import INJECTIONS
+
+    for cause, injection in sorted(INJECTIONS.items()):
+        yield json.dumps(
+            {
+                "cause": cause,
+                "affects": injection.hurts,
+                "summary": injection.summary,
+                "needs": injection.needs,
+            }
+        )

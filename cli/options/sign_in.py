@@ -11,7 +11,7 @@ from cli.options.extras import check_extra
 from cli.options.settings import setting
 
 if TYPE_CHECKING:
-    from ui.sign_in.config import SignIn
+    from analysis.sign_in_file import SignIn
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -52,8 +52,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
             library is missing.
     """
     from alerts.errors import AlertsError
-    from ui.serving.launch import SIGN_IN_KEY
-    from ui.sign_in.config import load_sign_in
+    from analysis.sign_in_file import SIGN_IN_KEY, load_sign_in
 
     base_path = base_path.strip("/")
     path = file or Path(os.environ.get(SIGN_IN_KEY, ""))

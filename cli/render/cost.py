@@ -12,7 +12,7 @@ from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
-    from cli.commands.cost import Cost
+    from analysis.cost import CostAnswer
     from cost.bill import Bill, Unpriced
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
@@ -27,7 +27,7 @@ _HOW = {
 }
 
 
-def lines(found: "Cost") -> Iterator[str]:
+def lines(found: "CostAnswer") -> Iterator[str]:
     """All of it."""
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
@@ -111,9 +111,9 @@ def _unbilled(total: "Line") -> str:
     return "busy, for requests that have not ended or whose account was lost"
 
 
-def _by_group(found: "Cost") -> Iterator[str]:
+def _by_group(found: "CostAnswer") -> Iterator[str]:
     bill = found.bill
-    told = any(found.drawn)
+    told = any(found.group_energy)
     whole = sum(group.usd or 0.0 for group in bill.groups)
     header = [
         *bill.by,
@@ -128,7 +128,7 @@ def _by_group(found: "Cost") -> Iterator[str]:
         *(["Wh"] if told else []),
     ]
     rows = []
-    for group, drawn in list(zip(bill.groups, found.drawn, strict=True))[:MOST_GROUPS]:
+    for group, drawn in list(zip(bill.groups, found.group_energy, strict=True))[:MOST_GROUPS]:
         labels = [
             time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
@@ -164,7 +164,7 @@ def _times_1k(usd: float | None) -> float | None:
     return None if usd is None else usd * 1_000
 
 
-def _managed(found: "Cost", total: "Line") -> Iterator[str]:
+def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
     if not found.compared and not found.not_compared:
         return
     yield ""
@@ -187,7 +187,7 @@ def _managed(found: "Cost", total: "Line") -> Iterator[str]:
     yield f"  {kept_in_words(even)}"
 
 
-def requests_per_s(found: "Cost") -> float:
+def requests_per_s(found: "CostAnswer") -> float:
     """Requests a second, on average over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
@@ -215,7 +215,7 @@ def kept_in_words(even: "BreakEven") -> str:
     )
 
 
-def _energy(found: "Cost") -> Iterator[str]:
+def _energy(found: "CostAnswer") -> Iterator[str]:
     told = found.energy
     if told is None or not told.joules:
         return
@@ -228,7 +228,7 @@ def _energy(found: "Cost") -> Iterator[str]:
     )
 
 
-def _notes(found: "Cost") -> Iterator[str]:
+def _notes(found: "CostAnswer") -> Iterator[str]:
     bill = found.bill
     if bill.unpriced:
         yield ""

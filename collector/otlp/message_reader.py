@@ -11,7 +11,6 @@ for ever: at once if an exception was raised, after a second attempt if the proc
 
 import fcntl
 import logging
-import os
 import pickle
 import signal as signals
 import subprocess
@@ -31,6 +30,7 @@ from collector.errors import BusyError, IntakeError, TooLargeError, UnreadableEr
 from collector.normalise.batch import Batch
 from collector.otlp.json_mapping import from_json
 from collector.signals import SIGNALS, TRACES, Signal
+from telemetry import child_process
 from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
@@ -119,12 +119,7 @@ class ProcessReader(LocalReader):
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):  # unread input is lost
-                        stream.close()
+            child_process.end(process)
 
     def _answer(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
         for attempt in (1, 2):
@@ -175,14 +170,7 @@ class ProcessReader(LocalReader):
 
 
 def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "collector.otlp.message_reader", str(max_cpu_s)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # Not from the working directory, which may contain another `collector`.
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,  # Ctrl-C is handled by the parent
-    )
+    process = child_process.start("collector.otlp.message_reader", str(max_cpu_s), answers=True)
     for stream in (process.stdin, process.stdout):
         assert stream is not None
         with suppress(OSError, AttributeError):  # not permitted, or not Linux: a smaller buffer

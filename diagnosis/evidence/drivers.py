@@ -161,7 +161,10 @@ def _log_of_fewer_blocks(case: Case, more: float) -> float:
 
 
 def demand_share(case: Case, log_of_another: float) -> float:
-    """Return the share of the growth of demand, if capacity fell by the given logarithm as well."""
+    """Divide a cause between growth of demand and loss of capacity; return the share of demand.
+
+    `log_of_another` is the logarithm by which capacity fell.
+    """
     growth = max(case.demand.log_slow_replicas, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0

@@ -1,7 +1,7 @@
 """The machine's slowdown: what a slower GPU or CPU does to every part of a step.
 
-Pure. The detectors of the single causes use clocks, GPU activity and foreign processes to tell
-which cause it is.
+Pure. The detectors of the single causes use clocks, GPU activity and foreign processes to
+distinguish them.
 """
 
 from collections.abc import Callable, Mapping

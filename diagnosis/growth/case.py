@@ -264,7 +264,7 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The slowdown common to prefill and decode, or that of the one that is known.
+        """The smaller of the two slowdowns of prefill and decode; the other may be unknown.
 
         If only one of them is slower, the machine is not the cause.
         """

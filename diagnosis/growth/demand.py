@@ -48,11 +48,11 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Of the prefill time of the mean prompt, at the baseline's hit ratio. Attention makes a long
+    """Ratio of the mean prompt's prefill time, at the baseline's hit ratio. Attention makes a long
     prompt cost more than its tokens suggest."""
     log_uncached: float
-    """Of the mean prefill time with the present hits over that with the baseline's. Prompts longer
-    than any before do not count as misses."""
+    """Ratio of the mean prefill time with the present hit ratio to that with the baseline's.
+    Prompts longer than any before do not count as misses."""
     log_new_traffic_misses: float
     """What the misses of one tenant's added requests contribute: their prompts were in no cache
     before."""
@@ -146,7 +146,8 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Log of the mean own prefill time with the present hits over that with the baseline's hits."""
+    """Log ratio of the mean own prefill time with the present hit ratio to that with the
+    baseline's."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):

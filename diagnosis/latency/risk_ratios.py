@@ -54,7 +54,7 @@ class _Risk:
 
     @property
     def chance(self) -> float:
-        """Probability of so high a ratio if there were no difference."""
+        """One-sided p-value of the ratio."""
         return 1.0 - NormalDist().cdf(self.log_ratio / self.error)
 
 

@@ -1,8 +1,9 @@
-"""OTLP on to another backend: Tempo, Jaeger, an OpenTelemetry Collector.
+"""Forwards OTLP messages to another backend: Tempo, Jaeger, an OpenTelemetry Collector.
 
-What was received is sent on as it came, once it is committed here. Receiving never waits: what
-has no room in the queue, or finds nobody for too long, is dropped and counted. A backend that is
-away holds up what is behind, in order; it costs its queue and no more.
+A message is forwarded unchanged after this collector has stored it. Receiving never waits for the
+backend: a message that does not fit into the queue, or that the backend does not accept within
+`PATIENCE_S`, is dropped and counted. Messages are sent in order, so one that is retried delays
+those behind it. The retry rules are those of `tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -13,6 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from tailspan_vllm.export.retry import Backoff, deliver
+from tailspan_vllm.export.transport import Outcome, Verdict
+
 from exporters.definitions.series_types import Series
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
@@ -20,18 +24,18 @@ from telemetry.tasks import Task
 
 QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
-"""How old a message grows before it is given up."""
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
+"""Age at which a message that the backend has not accepted is dropped."""
+LONGEST_REQUESTED_PAUSE_S: Final = 30.0
+"""The longest pause that the backend may request: a tenth of `PATIENCE_S`."""
 
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
-    "Messages to be sent on, by what became of them: sent, refused (by the backend), full (no room"
-    " in the queue), expired (not accepted for too long) or failed (a defect).",
+    "Messages to forward, by result: sent, refused (by the backend), full (the queue is full),"
+    " expired (not accepted in time) or failed (a defect).",
     ("result",),
 )
 QUEUED: Final = Series(
-    "tailspan_forward_queued_bytes", "Size of the messages that wait to be sent on, in bytes."
+    "tailspan_forward_queued_bytes", "Size of the messages in the queue, in bytes."
 )
 RESULTS: Final = ("sent", "refused", "full", "expired", "failed")
 
@@ -39,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Message(NamedTuple):
-    """One export, as it was received."""
+    """One export request, unchanged."""
 
     path: str
     body: bytes
@@ -48,29 +52,23 @@ class Message(NamedTuple):
     """Monotonic."""
 
 
-class Answer(NamedTuple):
-    """What the backend said; status None where nobody did."""
-
-    status: int | None
-    retry_after_s: float | None = None
-
-
 class Post(Protocol):
     """Sends one message once. Never raises."""
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
-        """What came of it."""
+    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+        """Send a message."""
 
 
 class Forwarder(Families):
-    """A bounded queue, and the thread that empties it.
+    """A bounded queue and the thread that sends its messages.
 
     Args:
         post: sends one message once.
-        queued_bytes: room in the queue.
-        patience_s: how old a message grows before it is given up.
+        queued_bytes: capacity of the queue.
+        patience_s: age at which a message is dropped.
+        backoff: determines the pauses between attempts.
         clock: monotonic seconds.
-        pause: waits so long, or until it is closed.
+        pause: waits some seconds, or until the forwarder is closed.
     """
 
     def __init__(
@@ -79,53 +77,55 @@ class Forwarder(Families):
         *,
         queued_bytes: int = QUEUED_BYTES,
         patience_s: float = PATIENCE_S,
+        backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self._post = post
-        self._room = queued_bytes
+        self._capacity_bytes = queued_bytes
         self._patience_s = patience_s
+        self._backoff = backoff or Backoff(longest_requested_s=LONGEST_REQUESTED_PAUSE_S)
         self._clock = clock
         self._closed = threading.Event()
         self._pause = pause or self._closed.wait
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._held_bytes = 0
+        self._queued_bytes = 0
         self._results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
         self.task = Task("forwarder")
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread."""
         self._thread.start()
         self.task.alive = self._thread.is_alive
 
     def offer(self, path: str, body: bytes, json: bool) -> None:
-        """Take a message; without room it is dropped. Never waits."""
+        """Queue a message, or drop it if the queue is full. Never waits."""
         with self._lock:
-            if self._closed.is_set() or self._held_bytes + len(body) > self._room:
+            if self._closed.is_set() or self._queued_bytes + len(body) > self._capacity_bytes:
                 self._results["full"] += 1
                 return
-            self._held_bytes += len(body)
+            self._queued_bytes += len(body)
         self._queue.put(Message(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
-        """Send what waits, as long as the backend takes it at once, and end."""
+        """Send each queued message once, for at most `within_s`, and end the thread."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:
             self._thread.join(within_s)
 
     def counts(self) -> tuple[Mapping[str, int], int]:
-        """Messages by result, and the bytes that wait."""
+        """Return the messages by result, and the bytes in the queue."""
         with self._lock:
-            return dict(self._results), self._held_bytes
+            return dict(self._results), self._queued_bytes
 
     def families(self) -> Iterator[Family]:
-        """The same as metrics."""
-        results, held_bytes = self.counts()
+        """Yield the counts as metrics."""
+        results, queued_bytes = self.counts()
         yield counter(MESSAGES, {(result,): count for result, count in results.items()})
-        yield gauge(QUEUED, {(): held_bytes})
+        yield gauge(QUEUED, {(): queued_bytes})
 
     def _run(self) -> None:
         while (message := self._queue.get()) is not None:
@@ -135,24 +135,25 @@ class Forwarder(Families):
             except Exception as error:  # a defect: this message is lost, the next is sent
                 result = "failed"
                 self.task.failed(error)
-                _log.exception("a message could not be sent on")
+                _log.exception("a message could not be forwarded")
             with self._lock:
-                self._held_bytes -= len(message.body)
+                self._queued_bytes -= len(message.body)
                 self._results[result] += 1
 
     def _deliver(self, message: Message) -> str:
+        if self._expired(message):
+            return "expired"
         kind = "application/json" if message.json else "application/x-protobuf"
-        pause_s = FIRST_PAUSE_S
-        while True:
-            if self._clock() - message.received_s > self._patience_s:
-                return "expired"
-            status, retry_after_s = self._post(message.path, message.body, kind)
-            if status is not None and 200 <= status < 300:
-                return "sent"
-            # OTLP: these may be sent again; whatever else is said stays said.
-            if status is not None and status not in (429, 502, 503, 504):
-                return "refused"
-            if self._closed.is_set():
-                return "expired"
-            self._pause(min(retry_after_s or pause_s, LONGEST_PAUSE_S))
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        outcome = deliver(
+            lambda: self._post(message.path, message.body, kind),
+            self._backoff,
+            clock=self._clock,
+            pause=self._pause,
+            last_attempt=lambda: self._closed.is_set() or self._expired(message),
+        )
+        if outcome.verdict is Verdict.ACCEPTED:
+            return "sent"
+        return "expired" if outcome.retryable else "refused"
+
+    def _expired(self, message: Message) -> bool:
+        return self._clock() - message.received_s > self._patience_s

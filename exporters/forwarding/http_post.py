@@ -1,23 +1,22 @@
-"""One OTLP message to a backend over HTTP."""
+"""Sends one OTLP message over HTTP, with the system's certificates and no proxy."""
 
 import ssl
 from collections.abc import Mapping
 from typing import Final
 
 import urllib3
-
-from exporters.forwarding.forwarder import Answer
+from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
 TIMEOUT_S: Final = 10.0
 
 
 class HttpPost:
-    """Posts below a base address, once each.
+    """Sends messages to a backend.
 
     Args:
-        url: the backend's, without /v1/….
-        headers: of every message, such as a credential.
-        context: whose certificates are trusted; None for the system's.
+        url: the backend's base address, without /v1/….
+        headers: sent with every message, such as a credential.
+        context: the trusted certificates; None for the system's.
     """
 
     def __init__(
@@ -29,15 +28,16 @@ class HttpPost:
             retries=False, timeout=urllib3.Timeout(TIMEOUT_S), ssl_context=context
         )
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
-        """What came of it."""
+    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+        """Send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
-            # A redirect could carry the credential elsewhere: it is a refusal.
+            # A redirect is refused: it could send the credential to another address.
             answer = self._pool.request(
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )
-        except urllib3.exceptions.HTTPError:
-            return Answer(None)
-        after = answer.headers.get("Retry-After", "")
-        return Answer(answer.status, float(after) if after.isdecimal() else None)
+        except urllib3.exceptions.HTTPError as error:
+            return Outcome(Verdict.UNREACHABLE, type(error).__name__)
+        if 200 <= answer.status < 300:
+            return Outcome(Verdict.ACCEPTED)
+        return http_failure(answer.status, answer.headers, answer.reason or "")

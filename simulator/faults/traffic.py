@@ -60,7 +60,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Prompts of one tenant without shared prefixes that take this share of the engines' time."""
+    """Prompts of one tenant, without shared prefixes, whose prefill takes this share of the
+    engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)

@@ -145,7 +145,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
             if waiting or row.incident not in over:
                 ready.append(row)
         elif beginning is None or beginning.state == Delivery.DEAD:
-            why = "not told, for its beginning could not be"
+            why = "not sent, because the beginning could not be sent"
             given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif beginning.state == Delivery.DELIVERED:
             ready.append(row)
@@ -186,13 +186,13 @@ def forget_told(engine: Engine, before_unix_s: int) -> int:
     ended |= {
         row.incident for row in rows if row.slo.startswith(HANG) and row.transition == RESOLVED
     }
-    told = {row.incident for row in rows} & ended - {
+    removable = {row.incident for row in rows} & ended - {
         row.incident for row in rows if row.next_unix_s is not None
     }
-    for incident in sorted(told):
+    for incident in sorted(removable):
         with writing(engine) as connection:
             remove_notifications(connection, incident)
-    return len(told)
+    return len(removable)
 
 
 def remove_notifications(connection: Connection, incident: tuple[str, str, int]) -> None:

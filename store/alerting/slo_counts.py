@@ -1,9 +1,9 @@
-"""Counts per objective, kept so that a month is not counted anew each time.
+"""Stored counts per objective, so that a month is not counted again each time.
 
-A definition's digest is the key: an objective whose meaning changes has no counts yet, and
-is counted again from the requests that are still there. What the numbers mean is `alerts/`'
-affair; here they are kept, with the stretch of time that they are whole for. Simulated requests
-are counted in a table of their own, so that a simulation is deleted without touching the rest.
+The key is the digest of an objective's definition: an objective whose meaning changes has no counts
+yet, and is counted again from the requests that still exist. `alerts/` defines the numbers; this
+module stores them with the time range that they cover. Simulated requests are counted in a table of
+their own, so that a simulation can be deleted without touching the rest.
 """
 
 from collections.abc import Iterable, Sequence

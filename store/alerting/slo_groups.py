@@ -1,7 +1,7 @@
-"""Which groups of an objective are counted by themselves.
+"""The groups of an objective that are counted separately.
 
-A group that has a place has a row in `slo_counted`, under the objective's digest and its own key;
-the group of all the others has one, too. What the keys mean is `alerts.groups`' affair.
+A group with a place has a row in `slo_counted`, under the objective's digest and its own key, and
+so has the group of all others. `alerts.groups` defines the keys.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""What a bill rests on, read at once: engines and GPUs by stretches, requests by label and hour."""
+"""Reads what a bill needs at once: spans of engines and GPUs, requests by label and hour."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Engine
 
-from store.billing.billed_requests import charged
+from store.billing.billed_requests import billed_requests
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
 from store.rollups.counter_spans import Stretches
@@ -33,7 +33,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     """
     if unknown := set(by) - set(LABELS):
         raise ValueError(f"no bill by {sorted(unknown)[0]!r}; allowed: {', '.join(LABELS)}")
-    read = charged(engine, window, tuple(dict.fromkeys((*BASE, *by))))
+    read = billed_requests(engine, window, tuple(dict.fromkeys((*BASE, *by))))
     start, end = read.window.from_unix_ns, read.window.to_unix_ns
     engines, gpus = stretches(engine, read.window)
     known_from = known_from_unix_s(engine)
@@ -55,28 +55,28 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     )
 
 
-def _engines(told: Stretches) -> EngineStretches:
+def _engines(spans: Stretches) -> EngineStretches:
     return EngineStretches(
-        counts=[Count(*each) for each in told.things],
-        regions=told.about,
-        which=told.which,
-        bucket_unix_s=told.bucket_unix_s,
-        first_unix_ns=told.first_unix_ns,
-        last_unix_ns=told.last_unix_ns,
-        first=told.first,
-        last=told.last,
-        coefficients=told.means,
+        counts=[Count(*each) for each in spans.things],
+        regions=spans.about,
+        which=spans.which,
+        bucket_unix_s=spans.bucket_unix_s,
+        first_unix_ns=spans.first_unix_ns,
+        last_unix_ns=spans.last_unix_ns,
+        first=spans.first,
+        last=spans.last,
+        coefficients=spans.means,
     )
 
 
-def _gpus(told: Stretches) -> GpuStretches:
+def _gpus(spans: Stretches) -> GpuStretches:
     return GpuStretches(
-        gpus=[(replica, gpu) for replica, gpu in told.things],
-        models=told.about,
-        which=told.which,
-        bucket_unix_s=told.bucket_unix_s,
-        first_unix_ns=told.first_unix_ns,
-        last_unix_ns=told.last_unix_ns,
-        first_j=told.first["energy_j_total"],
-        last_j=told.last["energy_j_total"],
+        gpus=[(replica, gpu) for replica, gpu in spans.things],
+        models=spans.about,
+        which=spans.which,
+        bucket_unix_s=spans.bucket_unix_s,
+        first_unix_ns=spans.first_unix_ns,
+        last_unix_ns=spans.last_unix_ns,
+        first_j=spans.first["energy_j_total"],
+        last_j=spans.last["energy_j_total"],
     )

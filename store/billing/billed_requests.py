@@ -1,8 +1,9 @@
-"""What requests are billed, by label and hour, of a bill's stretch of time.
+"""What requests are billed, by label and hour of a time range.
 
-From rollups where there are any, so that a day of ten million takes a second. Rollups know when
-a request was received, a bill when it was worked on: of the few that were in the engine as an
-hour (or the stretch) ended, the rows are read, and their seconds given to both sides by time.
+Read from rollups where they exist, so that a day of ten million requests takes a second. Rollups
+count a request when it was received; a bill counts it when the engine worked on it. So the rows of
+the few requests that were in the engine at the end of an hour, or of the range, are read, and their
+seconds are divided between the hours by time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ _SECONDS: Final = ("billed_s", "wasted_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
+class BilledRequests:
     """Requests, and how much of the stretch they tell of."""
 
     window: Window
@@ -40,7 +41,7 @@ class Charged:
     simulated: bool
 
 
-def charged(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
+def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
     """Read them.
 
     Args:
@@ -67,10 +68,12 @@ def charged(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
         longest[-1] = float(np.max(_facts(before.sums(["e2e_s"]), "e2e_s")[:, 3], initial=0.0))
     gone_ns = found.requests_gone_before_unix_ns()
     cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
-    return Charged(answered, cells, whole, gone_ns, found.overflowed(), simulated=found.simulated)
+    return BilledRequests(
+        answered, cells, whole, gone_ns, found.overflowed(), simulated=found.simulated
+    )
 
 
-def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
+def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
     """Of a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
@@ -79,14 +82,16 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
     columns = list(dict.fromkeys(("received_unix_ns", *by, *AMOUNTS, "e2e_s")))
     table = request_table(engine, answered, columns=columns)
     hours = table["received_unix_ns"].to_numpy() // SECOND_NS // HOUR_S * HOUR_S
-    told, which = _labelled([table[name].to_pylist() for name in by], table.num_rows)
+    labels, which = _labelled([table[name].to_pylist() for name in by], table.num_rows)
     span = int(hours.max() - hours.min()) // HOUR_S + 1 if hours.size else 1
     first = int(hours.min()) if hours.size else 0
     sums = sums_of(table, which * span + (hours - first) // HOUR_S, [*AMOUNTS, "e2e_s"])
-    cells = _cells(by, told, sums, first, span)
+    cells = _cells(by, labels, sums, first, span)
     longest = dict.fromkeys(np.unique(hours).tolist(), _LONGEST_S)
     cells, whole = _apportioned(engine, answered, cells, {**longest, -1: _LONGEST_S}, 0)
-    return Charged(answered, cells, whole, 0, 0, simulated=simulated_requests(engine, answered))
+    return BilledRequests(
+        answered, cells, whole, 0, 0, simulated=simulated_requests(engine, answered)
+    )
 
 
 def _cells(
@@ -119,11 +124,11 @@ def _labelled(
     known: dict[tuple[str | None, ...], int] = {}
     which = np.zeros(number, np.int64)
     for place, values in enumerate(zip(*columns, strict=True)):
-        which[place] = known.setdefault(_as_told(values), len(known))
+        which[place] = known.setdefault(_as_texts(values), len(known))
     return list(known), which
 
 
-def _as_told(values: Iterable[Any]) -> tuple[str | None, ...]:
+def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
     """Labels as rollups have them, which know texts alone."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
@@ -155,10 +160,10 @@ def _apportioned(
         if from_ns < gone_before_ns:
             whole = False
             continue
-        for told, billed_s, wasted_s in _over(engine, Window(from_ns, edge), cells.by):
-            if told not in labels:
-                labels.append(told)
-            group = labels.index(told)
+        for mine, billed_s, wasted_s in _over(engine, Window(from_ns, edge), cells.by):
+            if mine not in labels:
+                labels.append(mine)
+            group = labels.index(mine)
             if edge > start:
                 moved.append((group, hour, -billed_s, -wasted_s))
             if edge < end:
@@ -203,6 +208,6 @@ def _over(
         if ends <= edge:
             continue
         share = min(1.0, (ends - edge) / (ends - begins))
-        told = _as_told(row[name] for name in by)
-        found.append((told, row["billed_s"] * share, (row["wasted_s"] or 0.0) * share))
+        mine = _as_texts(row[name] for name in by)
+        found.append((mine, row["billed_s"] * share, (row["wasted_s"] or 0.0) * share))
     return found

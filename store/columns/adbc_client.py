@@ -10,17 +10,16 @@ import os
 import pickle
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final
 
 import pyarrow as pa
 
 from store.errors import NotQuick
+from telemetry import child_process
 from telemetry.tasks import Task
 
 _LENGTH_BYTES: Final = 4
@@ -87,15 +86,15 @@ class ColumnReader:
         assert process.stdin is not None
         process.stdin.write(len(asked).to_bytes(_LENGTH_BYTES, "little") + asked)
         process.stdin.flush()
-        told, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
-        if not told:
+        answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
+        if not answer:
             raise EOFError("no answer")
-        while len(told) - _LENGTH_BYTES < int.from_bytes(told[:_LENGTH_BYTES], "little"):
+        while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):
             more = answers.recv(2**16)
             if not more:
                 raise EOFError("half an answer")
-            told += more
-        if why := told[_LENGTH_BYTES:].decode(errors="replace"):
+            answer += more
+        if why := answer[_LENGTH_BYTES:].decode(errors="replace"):
             raise NotQuick(" ".join(why.split())[:300])
         return descriptors
 
@@ -104,13 +103,10 @@ class ColumnReader:
             ours, theirs = socket.socketpair()
             self._answers = ours
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "store.columns.adbc_process", str(theirs.fileno())],
-                    stdin=subprocess.PIPE,
+                self._process = child_process.start(
+                    "store.columns.adbc_process",
+                    str(theirs.fileno()),
                     pass_fds=[theirs.fileno()],
-                    # Not from the working directory: it may hold a `store` of its own.
-                    env={**os.environ, "PYTHONSAFEPATH": "1"},
-                    start_new_session=True,  # Ctrl-C is for us to act on
                 )
         return self._process, self._answers
 
@@ -120,11 +116,7 @@ class ColumnReader:
         if answers is not None:
             answers.close()
         if process is not None:
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                with suppress(OSError):  # what it did not read any more
-                    process.stdin.close()
+            child_process.end(process)
 
 
 def _mapped(descriptor: int) -> pa.Table:

@@ -1,13 +1,13 @@
-"""The process that reads SQLite's rows as Arrow, through ADBC, beside the one that asks.
+"""The process that reads SQLite's rows as Arrow through ADBC, beside the process that asks.
 
-ADBC brings a SQLite library of its own. Two of them in one process void each other's locks
-(docs/decisions/006), so it lives in a process that opens the database in no other way, and
-only to read. Each question is answered in a file without a name, which who asked maps into
-its memory: nothing is copied between the two.
+ADBC brings its own SQLite library. Two of them in one process break each other's locks
+(docs/decisions/006), so it runs in a process that opens the database in no other way, and only to
+read. Each answer is a file without a name, which the asking process maps into its memory: nothing
+is copied between the two.
 
     python -m store.columns.adbc_process SOCKET
 
-Questions come on standard input; it ends when that does, or after a minute without one.
+Questions come on standard input. The process ends with it, or after a minute without a question.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Columns of long ranges, kept between questions: what was read once is not read again.
+"""Keeps columns of long ranges between questions, so that rows are read once.
 
-Time is cut into stretches of ten minutes. What is kept of one stands for as long as the index
-of instants says of it what it said before it was read: how many rows there are, and a sum over
-their instants. To ask that takes a fiftieth of reading them. So a late row, or one that was
-forgotten, has its stretch read anew, and nothing else has to tell of either.
+Time is cut into stretches of ten minutes. A kept stretch is valid as long as the index of instants
+has the same number of rows in it, and the same sum of their instants, as before it was read. That
+query takes a fiftieth of reading the rows. So a late or deleted row causes its stretch to be read
+again, and no other code has to invalidate anything.
 """
 
 import threading
@@ -60,7 +60,7 @@ class _Kept:
     """Of the stretch, and of those around it that its rows depend on."""
 
 
-class KeptColumns:
+class ColumnCache:
     """Of one table of a database, for any thread to ask.
 
     Args:

@@ -1,11 +1,11 @@
-"""Many rows of a long stretch of time, thinned: some seconds of them whole, evenly spread.
+"""Reads some seconds of a long range whole, evenly spread.
 
-What grows with time and servers (50 engines tell 4 million samples a day) is read in slots of
-16 seconds, every k-th of them, so that about as many rows come as are wanted. Totals lose
-nothing by that: a difference of two samples is what happened between them, read or not. Of a
-gauge, a burst between two slots is not seen; who shows it says so.
+Rows grow with time and servers (50 engines send 4 million samples a day). They are read in slots of
+16 seconds, every k-th slot, so that about as many rows are read as are wanted. Totals lose nothing:
+the difference of two samples covers the time between them. Gauges can miss a burst between two
+slots; the pages say so.
 
-A slot is longer than two samples of any engine are apart, scraped ones included.
+A slot is longer than the interval between two samples of any engine, scraped engines included.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class Downsampled:
     """Rows in the order of time, and how many of the slots they are: every `one_in`-th."""
 
     table: pa.Table
@@ -63,7 +63,7 @@ def engine_samples(
     equals: Mapping[str, str | None] = _ALL,
     *,
     most_rows: int = MOST_ROWS,
-) -> Thinned:
+) -> Downsampled:
     """Samples of engines; arguments and errors as for `queries.sample_table`."""
     return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
 
@@ -75,7 +75,7 @@ def gpu_samples(
     equals: Mapping[str, str | None] = _ALL,
     *,
     most_rows: int = MOST_ROWS,
-) -> Thinned:
+) -> Downsampled:
     """Samples of GPUs; arguments and errors as for `queries.gpu_table`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
 
@@ -88,7 +88,7 @@ def _samples(
     columns: Sequence[str],
     equals: Mapping[str, str | None],
     most_rows: int,
-) -> Thinned:
+) -> Downsampled:
     statement = select_samples(table, noun, window, equals, columns)
     schema = sample_schema(noun, columns)
     return _read(engine, window, table, table.c.at_unix_ns, statement, schema, most_rows)
@@ -101,7 +101,7 @@ def requests(
     equals: Mapping[str, str | None] = _ALL,
     *,
     most_rows: int = MOST_ROWS,
-) -> Thinned:
+) -> Downsampled:
     """Requests by when they were received; arguments and errors as for `request_table`."""
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
@@ -117,7 +117,7 @@ def _read(
     statement: Select[Any],
     schema: pa.Schema,
     most_rows: int,
-) -> Thinned:
+) -> Downsampled:
     about = _about(engine, window, table, instant, most_rows)
     one_in = max(1, -(-about // most_rows))
     if one_in > 1:
@@ -130,7 +130,7 @@ def _read(
     except (NotQuick, DBAPIError):  # of a database that is away the plain way tells
         found = fetched(engine, statement, schema).cast(encoded)
     order = pc.sort_indices(found, [(str(instant.key), "ascending")])
-    return Thinned(found.take(order).unify_dictionaries(), one_in)
+    return Downsampled(found.take(order).unify_dictionaries(), one_in)
 
 
 def _about(

@@ -1,4 +1,4 @@
-"""All that bears on a stretch of time, read at once: requests, samples, starts."""
+"""Reads everything that an explanation of a time range needs: requests, samples, starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from store.columns.column_cache import KeptColumns
-from store.columns.downsampled import Thinned, engine_samples, gpu_samples
+from store.columns.column_cache import ColumnCache
+from store.columns.downsampled import Downsampled, engine_samples, gpu_samples
 from store.columns.request_columns import request_columns
 from store.queries import (
     GPU_COLUMNS,
@@ -30,7 +30,7 @@ MOST_SAMPLES: Final = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was told of a stretch of time, and the starts in force in it."""
+    """The rows of a time range, and the starts in force in it."""
 
     requests: pa.Table
     engines: pa.Table
@@ -52,7 +52,7 @@ def evidence(
         engine: from `open_database`.
         window: all of it; a comparison's two stretches and what lies between.
         columns: of each request; those that the store does not have are left out.
-        equals: which requests; servers are told of whole.
+        equals: which requests; samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
@@ -63,7 +63,7 @@ def evidence(
     )
 
 
-class KeptEvidence:
+class EvidenceCache:
     """The same, for who asks again: what was read is kept (`column_cache`).
 
     Requests' numbers have seven digits here, which halves what a million of them take.
@@ -76,20 +76,20 @@ class KeptEvidence:
     def __init__(self, engine: Engine, columns: Sequence[str]) -> None:
         self._engine = engine
         self._columns = [name for name in columns if name in REQUEST_COLUMNS]
-        self._requests = KeptColumns(
+        self._requests = ColumnCache(
             engine,
             REQUESTS.c.received_unix_ns,
             self._read_requests,
             depends=_may_be_told_better,
             reach_ns=NEAR_NS,
         )
-        self._engines = KeptColumns(
+        self._engines = ColumnCache(
             engine,
             SAMPLES.c.at_unix_ns,
             lambda window: self._read_engines(window).table,
             most_rows=MOST_SAMPLES,
         )
-        self._gpus = KeptColumns(
+        self._gpus = ColumnCache(
             engine,
             GPUS.c.at_unix_ns,
             lambda window: self._read_gpus(window).table,
@@ -105,8 +105,8 @@ class KeptEvidence:
         """Arguments as for `evidence`."""
         engines, gpus = self._engines.table(window), self._gpus.table(window)
         thinned = [
-            self._read_engines(window) if engines is None else Thinned(engines, 1),
-            self._read_gpus(window) if gpus is None else Thinned(gpus, 1),
+            self._read_engines(window) if engines is None else Downsampled(engines, 1),
+            self._read_gpus(window) if gpus is None else Downsampled(gpus, 1),
         ]
         apart = [each.every_s for each in thinned if each.one_in > 1]
         return Evidence(
@@ -132,10 +132,10 @@ class KeptEvidence:
         found = request_columns(self._engine, window, wanted)
         return found.cast(pa.schema([_shorter(each) for each in found.schema]), safe=False)
 
-    def _read_engines(self, window: Window) -> Thinned:
+    def _read_engines(self, window: Window) -> Downsampled:
         return engine_samples(self._engine, window, SAMPLE_COLUMNS, most_rows=MOST_SAMPLES)
 
-    def _read_gpus(self, window: Window) -> Thinned:
+    def _read_gpus(self, window: Window) -> Downsampled:
         return gpu_samples(self._engine, window, GPU_COLUMNS, most_rows=MOST_SAMPLES)
 
 

@@ -1,8 +1,8 @@
-"""Many requests at once, for analysis: as columns, their labels as dictionaries.
+"""Many requests as columns, with dictionaries for their labels.
 
-The same answer as `queries.request_table` gives, sooner where there are many: no value becomes
-an object of Python's on its way. How, is the dialect's affair (docs/decisions/027). Where that
-way is not there, the rows come the slow way, and `slow_because` says why.
+The result equals that of `queries.request_table` and is faster for many rows, because no value
+becomes a Python object on the way. How depends on the dialect (docs/decisions/027). If that way is
+not available, the rows are read the slow way, and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ class Dialect(Protocol):
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """An engine; `create` says whether it may make what is missing of files and folders.
 
-        Raises: StoreError or DatabaseMissing where it can be told before connecting.
+        Raises: StoreError or DatabaseMissing if that is known before connecting.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:

@@ -1,4 +1,4 @@
-"""Many rows at once, in and out: what a dialect does with the driver's own means."""
+"""Many rows at once, in and out, with the driver's own means."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,10 +1,10 @@
-"""How far servers' clocks are from those of their clients, by requests that both told of.
+"""Bounds the offset between a server's clock and its clients' clocks.
 
-A request reaches the server after the client sent it, and is answered before the client has the
-answer. By a server's clock that is ahead of the client's by θ, the first says that θ is at most
-the server's start less the client's, the second that it is at least the server's end less the
-client's. So each request bounds θ from both sides, however long the network took, and a clock
-that is behind shows as well as one that is ahead.
+Uses the requests that both reported. A request reaches the server after the client sent it, and the
+client has the answer after the server sent it. If the server's clock is ahead of the client's by θ,
+then θ is at most the server's start minus the client's start, and at least the server's end minus
+the client's end. So each request bounds θ from both sides, however long the network took, and a
+clock that is behind is found as well as one that is ahead.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from store.requests.network_time import Report, Reports
 from telemetry.requests import Basis, Outcome
 
 FEWEST: Final = 3
-"""Requests of a replica: one alone may have been told wrongly."""
+"""Requests of a replica: one alone may be wrong."""
 MOST: Final = 5_000
 """Requests looked at, the newest."""
 _COLUMNS: Final = (

@@ -1,4 +1,4 @@
-"""Engine starts: what is in force, what a fingerprint stands for, and which may go."""
+"""Engine starts: those in force, the arguments of a fingerprint, and those to delete."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -82,7 +82,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
         return _starts(connection.execute(statement).all())
 
 
-def forget_starts(
+def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
     """Delete the starts that `expendable` names; how many there were.

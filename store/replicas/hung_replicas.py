@@ -1,4 +1,4 @@
-"""Replicas that have requests in flight and take no step, as their newest samples say."""
+"""Finds replicas that have requests in flight and take no step, by their newest samples."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which servers are known by their /metrics alone: there, no row is not no request."""
+"""Counts the replicas that are known by their /metrics only, which report no requests."""
 
 from sqlalchemy import Engine, func, select
 
@@ -9,7 +9,7 @@ from telemetry.requests import Source
 
 
 def scraped_replicas(engine: Engine, window: Window) -> int:
-    """How many replicas a scrape told of in a window."""
+    """Return the number of replicas that were scraped in a window."""
     statement = select(func.count(SAMPLES.c.replica.distinct())).where(
         SAMPLES.c.at_unix_ns >= window.from_unix_ns,
         SAMPLES.c.at_unix_ns < window.to_unix_ns,

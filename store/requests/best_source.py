@@ -1,9 +1,9 @@
-"""One request, one row: where several told of it, whose word counts.
+"""Which row of a request counts, if several sources reported it.
 
-Our instrumentation tells most, an engine's own spans less, a client only what it saw from
-outside. Each is kept as it came, in whatever order; a question passes over a row whose
-request a better source tells of. A request is known by its id, which server and client
-both know; where a row has none, by its trace.
+The instrumentation reports most, an engine's own spans less, a client only what it saw from
+outside. Each row is kept, in any order of arrival; a query skips a row if a better source reported
+the same request. A request is identified by its id, which server and client both know, or by its
+trace if a row has no id.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """Requests in flight: the newest report of each, until its row arrives.
 
 A report replaces the one before, and the row replaces them all. Each change marks the steps of
-the objectives' counts that it touches, in the transaction that makes it
-(`store.alerting.slo_marks`). A report that arrives after its row, on another way or by another
-collector, stays here until retention deletes it; `in_flight_tables` leaves it out. A server that
-ends leaves its last reports: those requests have no row, and count as of then.
+the objectives' counts that it affects, in the same transaction (`store.alerting.slo_marks`). A
+report that arrives after its row, by another connection or another collector, stays here until
+retention deletes it; `in_flight_tables` leaves it out. A server that ends leaves its last reports:
+those requests have no row, and count as of then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,8 +112,8 @@ def in_flight_tables(
     while True:
         with reading(engine) as connection:
             rows = [tuple(row) for row in connection.execute(statement.where(after))]
-            told = _with_row(connection, [row[len(columns) :] for row in rows])
-        left = [row for row in rows if row[len(columns) :] not in told]
+            ended = _with_row(connection, [row[len(columns) :] for row in rows])
+        left = [row for row in rows if row[len(columns) :] not in ended]
         yield pa.table(
             {
                 name: pa.array([row[place] for row in left], arrow_type(name, InFlightRequest))

@@ -1,6 +1,6 @@
-"""Where one request's latency stands among its like: how many there are, how many were quicker.
+"""The rank of a request's latency among requests like it: how many there are, how many were faster.
 
-Counted by the database in one pass; no row is read.
+The database counts them in one pass; no row is read.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ def latency_ranks(
     for name, value_s in values_s.items():
         if name not in LATENCIES:
             raise ValueError(f"{name!r} has no standing; allowed: {', '.join(LATENCIES)}")
-        told, column = _told(name), REQUESTS.c[name]
-        for which in (told, and_(told, column < value_s), and_(told, column > value_s)):
+        known, column = _known(name), REQUESTS.c[name]
+        for which in (known, and_(known, column < value_s), and_(known, column > value_s)):
             columns.append(func.sum(case((which, 1), else_=0)))
     if not columns:
         return {}
@@ -61,7 +61,7 @@ def latency_ranks(
     }
 
 
-def _told(name: str) -> ColumnElement[bool]:
+def _known(name: str) -> ColumnElement[bool]:
     known = REQUESTS.c[name].is_not(None)
     if name == "ttft_s":
         return and_(known, or_(REQUESTS.c.streamed.is_(None), REQUESTS.c.streamed))

@@ -1,13 +1,13 @@
-"""Which requests somebody means by an id: one that was typed, pasted, or stands in a link.
+"""Finds the requests that an id means: one that was typed, pasted, or comes from a link.
 
     TRACE/SPAN        that row, as links have it
     32 hex digits     all requests of that trace
     anything else     the server's id; or the client's, before which vLLM puts `chatcmpl-`
 
-A row that another source tells of better is left out, unless it is asked for by its own name.
+A row of which a better source exists is left out, unless it is named by its span.
 
-No index is in the order of names, since every request that comes in would pay for it. What somebody
-asks for is of late as a rule, so the latest stretch is looked through first, then longer ones.
+No index is in the order of ids, because each new request would pay for it. Most lookups are for
+recent requests, so the newest range is searched first, then longer ones.
 """
 
 import re
@@ -27,7 +27,7 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""What is told of each, for a reader to choose by."""
+"""The columns of each, for a reader to choose by."""
 
 MOST: Final = 50
 LONGEST: Final = 300
@@ -44,7 +44,7 @@ _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def named(engine: Engine, words: str) -> pa.Table:
+def find_requests(engine: Engine, words: str) -> pa.Table:
     """The requests meant, earliest first, at most `MOST`; none where nothing is called so.
 
     Of a name that nothing has every row is looked at.

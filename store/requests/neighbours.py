@@ -1,6 +1,6 @@
-"""The requests that were in an engine at the same time as one of them.
+"""The requests that were in an engine at the same time as a given one.
 
-Both `tailspan explain --request` and the page of a request rest on this.
+`tailspan explain --request` and the Request page use it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
-"""What a client waited for beyond the server: the network, and the client itself.
+"""The time that a client waited beyond the server's part: the network, and the client itself.
 
-Only two measurements of one request can tell, so it is worked out when asked, from the row
-that a client's own span made and the row of the server. Durations alone are subtracted: no
-two clocks meet.
+Only two measurements of one request show it, so it is computed on demand from the client's row and
+the server's row. Only durations are subtracted, so the two clocks do not matter.
 """
 
 from collections import defaultdict
@@ -75,7 +74,7 @@ class Reports:
 
     @property
     def empty(self) -> bool:
-        """Whether no client told anything."""
+        """Whether no client reported anything."""
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:

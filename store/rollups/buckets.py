@@ -1,8 +1,8 @@
-"""Rollups in memory: many buckets' label sets as columns, and the arithmetic on them.
+"""Rollups in memory: the label sets of many buckets as columns, and their arithmetic.
 
-Pure. Adding is what there is to it: counts, sums and bins of the same label set add up, least
-and greatest are the least and greatest, so buckets of shards merged are the bucket of the
-whole, in any order (sums of seconds to a float's rounding).
+Pure. Counts, sums and bins of the same label set are added; minima and maxima are combined. So
+merged buckets of several shards equal the bucket of the whole, in any order (sums of seconds up to
+float rounding).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Sums:
     """What is known of the quantities, by cell. A cell is a bucket's label set, or what it is
     grouped to.
 
-    `facts[quantity]` is (cells, 4): FACTS. Where no request told it: 0, 0, ∞, −∞; the last two
+    `facts[quantity]` is (cells, 4): FACTS. Where no request has it: 0, 0, ∞, −∞; the last two
     of other quantities than latencies are always so.
     """
 
@@ -77,13 +77,13 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Of requests, each in a cell. Values are as told, negative ones among them."""
+    """Return the sums of requests, each in a cell. Values are as reported, also negative ones."""
     found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
     facts = {}
     for name in quantities:
         values = _floats(table, name)
-        told = ~np.isnan(values)
-        values, where = values[told], place[told]
+        known = ~np.isnan(values)
+        values, where = values[known], place[known]
         fact = nothing(found.size)
         fact[:, 0] = np.bincount(where, minlength=found.size)
         fact[:, 1] = np.bincount(where, values, minlength=found.size)
@@ -221,7 +221,7 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """The facts of a quantity that nobody told."""
+    """Return the facts of a quantity without any value."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts

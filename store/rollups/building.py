@@ -1,12 +1,12 @@
-"""Making the buckets that are marked: minutes of rows, hours of minutes.
+"""Makes the marked buckets: minutes from rows, hours from minutes.
 
-A bucket is made as a whole, of what is there, and replaces the one before. So a row that was
-told twice counts once, one that comes late makes its own minute anew, and what dies half-way
-is done again: nothing is ever added to a number that was kept.
+A bucket is made as a whole from the existing data, and replaces the previous one. So a repeated row
+counts once, a late row causes its minute to be made again, and an interrupted run is repeated:
+nothing is ever added to a stored number.
 
-Two that make the same bucket do not undo each other's work: who finds a mark gone that it
-read has been overtaken, and leaves what the other wrote. (ClickHouse, without transactions,
-has one at a time.)
+If two processes make the same bucket, neither undoes the other's work: a process that finds that a
+mark it read is gone discards its own result. (ClickHouse has no transactions, and one maker at a
+time.)
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""What samples of engines and GPUs told between two of them: of their rows, and put together.
+"""Spans of engines' and GPUs' counters: read from samples, and joined to longer ones.
 
-Of counts that only grow, the first and the last of a minute tell all that happened in it, and
-the first and the last of an hour all that its minutes tell: what lies between is the sum of
-what lies between the parts. So a stretch made of others loses nothing. It ends where it would:
-at a silence that is not billed, where a total begins or ceases to be told, or where one fell.
+The first and the last value of a counter in a minute give its increase in that minute, and the
+first and the last of an hour give the sum of its minutes, so joining spans loses nothing. A span
+ends at a gap that is not billed, where a counter appears or disappears, and where it falls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class Stretches:
     """Entry i is of `things[which[i]]`, the values of a kind's key; in no order.
 
-    `about` is of each thing. `first` and `last` are NaN where a total was not told.
+    `about` is of each thing. `first` and `last` are NaN where a counter was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -103,7 +102,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """What totals belong to, by their place; what is told beside as soon as it is."""
+    """What counters belong to, by their place, with a text that is noted once it is known."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []

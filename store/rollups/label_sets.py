@@ -1,8 +1,8 @@
-"""Which label sets rollups are kept by: as many as a label has room for, the rest as `_other`.
+"""Assigns requests to label sets, of which there is a limited number.
 
-A client can make up tenants and routes without end. Of each label so many values are told
-apart among those seen within a day, the most frequent first when there is no room for all;
-of whole label sets as well. What has no room is `_other` there, and counted.
+A client can invent tenants and routes without end. Each label has room for a number of values among
+those seen within a day, the most frequent first, and so have whole label sets. A value without room
+is stored as `_other`, and its requests are counted.
 """
 
 import json
@@ -20,12 +20,12 @@ from telemetry.sketches import IntArray
 
 OTHER: Final = "_other"
 VALUES: Final = 200
-"""Of one label, as many as the exporter tells apart."""
+"""Values of one label; the exporter has the same limit."""
 SETS: Final = 1_000
 ALIVE_S: Final = 86_400
-"""A value that was silent for so long makes room."""
+"""A value that did not occur for so long loses its place."""
 _KEPT: Final = ("model", "outcome", "streamed")
-"""What is still told of a request whose label set has no room."""
+"""The labels that a request keeps if its label set has no room."""
 _REFRESH_S: Final = 3_600
 
 LabelSet = tuple[str | None, ...]
@@ -51,11 +51,11 @@ class Assigned:
 
 @dataclass(slots=True)
 class LabelSets:
-    """Those that are known, with the start of the newest bucket they are in."""
+    """The known label sets, with the start of the newest bucket that each is in."""
 
     newest_unix_s: dict[LabelSet, int] = field(default_factory=dict)
     changed: set[LabelSet] = field(default_factory=set)
-    """What is to be written down."""
+    """Those to store."""
     values: int = VALUES
     sets: int = SETS
 
@@ -66,10 +66,10 @@ class LabelSets:
             table: with LABELS.
             from_unix_s: the bucket's start.
         """
-        told, place = combinations(table)
-        numbers = np.bincount(place, minlength=len(told)).tolist()
+        given, place = combinations(table)
+        numbers = np.bincount(place, minlength=len(given)).tolist()
         alive = [each for each, at in self.newest_unix_s.items() if at >= from_unix_s - ALIVE_S]
-        capped = self._cap_values(told, numbers, alive)
+        capped = self._cap_values(given, numbers, alive)
         capped = self._cap_sets(capped, numbers, set(alive))
         for labels in set(capped):
             self._see(labels, from_unix_s)
@@ -82,12 +82,12 @@ class LabelSets:
         return Assigned(sets, places[place], overflowed)
 
     def _cap_values(
-        self, told: list[LabelSet], numbers: list[int], alive: list[LabelSet]
+        self, given: list[LabelSet], numbers: list[int], alive: list[LabelSet]
     ) -> list[LabelSet]:
         rooms = []
         for i in range(len(LABELS)):
             frequency: Counter[str | None] = Counter()
-            for labels, number in zip(told, numbers, strict=True):
+            for labels, number in zip(given, numbers, strict=True):
                 frequency[labels[i]] += number
             room = {each[i] for each in alive} | {None}
             free = self.values - len(room) + 1
@@ -97,18 +97,18 @@ class LabelSets:
             tuple(
                 value if value in room else OTHER for value, room in zip(labels, rooms, strict=True)
             )
-            for labels in told
+            for labels in given
         ]
 
     def _cap_sets(
-        self, told: list[LabelSet], numbers: list[int], alive: set[LabelSet]
+        self, given: list[LabelSet], numbers: list[int], alive: set[LabelSet]
     ) -> list[LabelSet]:
         frequency: Counter[LabelSet] = Counter()
-        for labels, number in zip(told, numbers, strict=True):
+        for labels, number in zip(given, numbers, strict=True):
             frequency[labels] += number
         new = [labels for labels, _ in frequency.most_common() if labels not in alive]
         without_room = set(new[max(0, self.sets - len(alive)) :])
-        return [_folded(labels) if labels in without_room else labels for labels in told]
+        return [_folded(labels) if labels in without_room else labels for labels in given]
 
     def _see(self, labels: LabelSet, from_unix_s: int) -> None:
         before = self.newest_unix_s.get(labels)
@@ -119,7 +119,7 @@ class LabelSets:
 
 
 def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
-    """The label sets in a table of requests as they are, and which of them each request has."""
+    """Return the label sets in a table of requests, and which of them each request has."""
     key = np.zeros(table.num_rows, np.int64)
     columns = []
     for label in LABELS:
@@ -131,12 +131,12 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
         if key.size and int(key.max()) >= 2**40:  # room for the next label's values
             key = np.unique(key, return_inverse=True)[1]
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    told = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)
-    return list(told), place
+    given = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)
+    return list(given), place
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """The label sets of a grouping that these belong to: None where it does not tell apart."""
+    """Return the label sets of a grouping that these belong to; None for labels it lacks."""
     kept = GROUPINGS[grouping]
     return [
         tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))

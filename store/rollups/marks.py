@@ -1,10 +1,10 @@
-"""Which buckets are to be made, and from where on what they are made of is whole.
+"""Marks: which buckets must be made, and since when their data is complete.
 
-The writer marks the minutes of its rows in the same transaction, so a row is either in its
-minute's rollup or its minute is marked: who reads takes marked minutes from the rows. A mark
-is a transaction's own, and who made a bucket takes away the marks that were there before it
-read: a row that comes meanwhile brings another. Requests and samples are marked apart: samples
-come each second, and would have each minute of requests read from its rows for longer.
+The writer marks the minutes of its rows in the same transaction. So a row is either in its minute's
+rollup, or its minute is marked and readers take it from the rows. Each transaction has its own
+mark; whoever makes a bucket removes the marks that existed before it read the rows, so a row that
+arrives meanwhile leaves another mark. Requests and samples are marked separately: samples arrive
+each second, and would cause each minute of requests to be read from its rows for longer.
 """
 
 from collections import defaultdict

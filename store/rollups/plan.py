@@ -1,8 +1,7 @@
-"""Which buckets answer a question about a stretch of time, and what of it only rows can tell.
+"""Decides which parts of a time range are read from hours, from minutes, and from rows.
 
-Whole hours where the question is not about anything shorter, minutes for the rest, and
-requests for the minutes that are marked. Where minutes are gone, hours alone remain, and the
-stretch is widened to them.
+Whole hours if the question needs no shorter steps, minutes for the rest, and rows for the marked
+minutes. Where minutes were deleted only hours remain, and the range is widened to them.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
-"""Questions to the rollups: counts, sums and quantiles of a window, by labels and over time.
+"""Queries of the rollups: counts, sums and quantiles of a window, by labels and over time.
 
-What the answers miss of nothing: minutes whose rollup is not made yet are read from their
-requests, so an answer counts each request that the rows of the moment have. Quantiles are
-within 1 % of a duration that was told (telemetry/sketches.py).
+Answers are complete: minutes whose rollup is not made yet are read from their requests. Quantiles
+are within 1 % of a reported duration (telemetry/sketches.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +68,7 @@ class Rollups:
         return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
 
     def requests_gone_before_unix_ns(self) -> int:
-        """Up to when requests were removed, so that only rollups tell of them."""
+        """Until when requests were deleted, so that only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def overflowed(self) -> int:
@@ -164,7 +163,7 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _grouping(self) -> int:
-        """The one with the fewest label sets that tells the labels apart."""
+        """Return the grouping with the fewest label sets that has these labels."""
         asked = {*self.by, *self.equals, *self.unless}
         return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
 
@@ -188,8 +187,8 @@ class Rollups:
         return self._at(groups[place], at_unix_s)
 
     def _cells_of_requests(self, table: pa.Table) -> IntArray:
-        told, place = combinations(table)
-        groups = np.array([self._group(labels) for labels in told], np.int64)
+        found, place = combinations(table)
+        groups = np.array([self._group(labels) for labels in found], np.int64)
         at_unix_s = table["received_unix_ns"].to_numpy() // _MINUTE_NS * MINUTE_S
         return self._at(groups[place], at_unix_s)
 
@@ -240,11 +239,11 @@ def rollups(
     Returns: None where the database has no rollups yet.
 
     Raises:
-        ValueError: a label that rollups do not tell apart, or no such step.
+        ValueError: a label that rollups lack, or no such step.
     """
     for label in (*by, *equals, *unless):
         if label not in LABELS:
-            raise ValueError(f"rollups do not tell {label!r}; allowed: {', '.join(LABELS)}")
+            raise ValueError(f"rollups have no label {label!r}; allowed: {', '.join(LABELS)}")
     if step_s is not None and (step_s <= 0 or step_s % MINUTE_S):
         raise ValueError(f"a step must be a multiple of {MINUTE_S} s, not {step_s}")
     how = plan(engine, window, step_s)

@@ -1,4 +1,4 @@
-"""Making rollups of requests: a minute's of its requests, an hour's of its minutes.
+"""Makes rollups of requests: a minute from its requests, an hour from its minutes.
 
 `building.py` calls this for the buckets that are marked.
 """

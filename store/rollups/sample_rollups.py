@@ -1,7 +1,7 @@
-"""Rollups of samples: made, kept, and asked for what engines and GPUs did in a window.
+"""Makes and stores rollups of samples, and reads what engines and GPUs did in a window.
 
-Nothing is missing of an answer: minutes that are not made yet are read from their samples.
-Short windows are told by the minute, long ones by the hour.
+Answers are complete: minutes that are not made yet are read from their samples. Short windows are
+answered by the minute, long ones by the hour.
 """
 
 import json
@@ -22,7 +22,7 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Windows up to so long are told by the minute: idle energy is found from minutes."""
+"""Windows up to this length are answered by the minute: idle energy is found from minutes."""
 _EDGE_S: Final = MINUTE_S
 """So long before and after a window is read with it: the counts at its edges."""
 
@@ -84,7 +84,7 @@ def known_from_unix_s(engine: Engine) -> int | None:
 
 
 def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
-    """What was told of each kind in a window of whole minutes, and a little before and after."""
+    """Return the spans of each kind in a window of whole minutes, and a little before and after."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
@@ -146,8 +146,8 @@ def load(
     for row in rows:
         # Neighbouring buckets are of the same engines, in the same words.
         if (mine := places.get(row.things)) is None:
-            told = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
-            mine = places[row.things] = [known.place(*each) for each in told]
+            pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
+            mine = places[row.things] = [known.place(*each) for each in pairs]
         which += mine
         sizes.append(len(mine))
     number = np.array(sizes, np.int64)

@@ -1,9 +1,9 @@
 """The tables of the rollups of samples: what a bill needs of engines and GPUs, packed.
 
-A bucket is a minute or an hour. What its samples told first and last of each count lies in one
-row, as arrays side by side: place i of each is of the i-th of `things`, a list in JSON. In an
-hour a count has as many places as it was heard in stretches. Arrays are little-endian, without
-a header, as in `tables.py`; one that nobody told is NULL.
+A bucket is a minute or an hour. Its row has the first and the last value of each counter, as
+parallel arrays: place i of each belongs to the i-th of `things`, a list in JSON. In an hour a
+counter has one place per uninterrupted span. Arrays are little-endian, without a header, as in
+`tables.py`; an array without any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -22,12 +22,12 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class Kind(NamedTuple):
-    """What tells samples, and what of them is kept.
+    """A kind of samples, and what rollups keep of them.
 
     Attributes:
         samples: their table.
         key: the columns that name what a total belongs to.
-        about: a text told beside.
+        about: a column with a text to keep.
         totals: of each, the first and the last.
         means: of each, the mean.
         kept: the table of the rollups.

@@ -1,4 +1,4 @@
-"""Rollups in and out of their tables."""
+"""Writes rollups to their tables, and reads them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def keep(
         connection: its transaction is the caller's.
         width_s: the bucket's.
         from_unix_s: its start.
-        buckets: what servers told, and what a simulator did; one that is missing is removed.
+        buckets: of servers, and of a simulator; one that is missing is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -177,7 +177,7 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Sums, the least and the greatest of latencies, numbers; None where nobody told it."""
+    """Sums, the least and the greatest of latencies, numbers; None where it is unknown."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]

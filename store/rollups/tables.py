@@ -1,15 +1,15 @@
-"""The tables of the rollups: what each holds, and how columns of numbers are packed in it.
+"""The tables of the rollups of requests, and how columns of numbers are packed in them.
 
-A bucket is a minute or an hour of requests, by when they were received. All of its label sets
-lie in one row, as arrays side by side: place i of each array is of the i-th set. A row for
-each set and bin would be what `SUM(n) GROUP BY bin` reads, and fifty times as slow (decision
-022). Arrays are little-endian, without a header.
+A bucket is a minute or an hour of requests, by when they were received. All of its label sets are
+in one row, as parallel arrays: place i of each array belongs to the i-th set. One row per set and
+bin would allow `SUM(n) GROUP BY bin`, and be fifty times slower (decision 022). Arrays are little-
+endian, without a header.
 
-`rollups` has of each bucket and grouping the label sets, their requests, and an array for each
-quantity with what is known of it, one fact after the other. `rollup_bins` has the sketches
-(telemetry/sketches.py) of each latency: counts in the fewest bytes that hold them.
-`rollup_labels` says what a label set is; `rollup_marks` which buckets are to be made, and
-`rollup_state` from where on what they are made of is whole.
+`rollups` has the label sets of each bucket and grouping, the number of their requests, and an array
+per quantity with its FACTS, one after another. `rollup_bins` has the sketches
+(telemetry/sketches.py) of each latency: counts in the fewest bytes that hold them. `rollup_labels`
+defines the label sets, `rollup_marks` the buckets to make, and `rollup_state` since when the data
+that buckets are made of is complete.
 """
 
 import base64
@@ -83,7 +83,7 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # Apart, so that a simulation can be forgotten without touching what servers told.
+    # Separate, so that a simulation can be deleted without touching servers' data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("overflowed", BigInteger, nullable=False),

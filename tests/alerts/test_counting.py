@@ -1,9 +1,8 @@
 """Counting from the store: kept or counted anew, it is the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -23,7 +22,6 @@ from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from alerts.slices import Slices
 from store.alerting.slo_counts import counted
-from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -36,14 +34,6 @@ SLICED = replace(FAST, slices=Slices(300, Fraction(7, 10), "70 %"))
 FASTER = Goodput(parse("tenant == 'a'", WHERE), parse("ttft_s <= 0.1", GOOD))
 
 Row = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    engine = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from alerts.objectives import Goodput, Objective
 from alerts.status import status_at, status_edges
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.database import open_database
-from store.retention import forget_older
-from store.simulation_removal import forget_simulated
+from store.retention import delete_older
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
@@ -191,7 +191,7 @@ def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
     evaluator.evaluate(END_S)
     (page,) = [each for each in read_incidents(engine, "chat") if each.severity == "page"]
     assert not page.simulated
-    forget_simulated(engine)
+    delete_simulation(engine)
     assert page in read_incidents(engine, "chat")
     engine.dispose()
 
@@ -209,7 +209,7 @@ def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_t
     now_s = END_S + HOUR_S
     evaluator.evaluate(now_s)
     before = read_tally(engine, goodput, 0, now_s).history.counts(0, now_s)
-    forget_older(engine, 2 * HOUR_S * S, now_s * S, pause=lambda: None)
+    delete_older(engine, 2 * HOUR_S * S, now_s * S, pause=lambda: None)
     late = [request_row(trace_id="f" * 32, received_unix_ns=(START_S + 60) * S, ttft_s=3.0)]
     with Writer(engine) as writer:
         writer.submit(late, []).result(10)
@@ -280,7 +280,7 @@ def test_a_clock_behind_does_not_undo_counts_of_requests_that_are_gone(
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
     before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
-    forget_older(engine, 2 * HOUR_S * S, END_S * S, pause=lambda: None)
+    delete_older(engine, 2 * HOUR_S * S, END_S * S, pause=lambda: None)
     evaluator.evaluate(START_S + 60)
     evaluator.evaluate(END_S)
     assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before

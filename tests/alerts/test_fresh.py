@@ -1,11 +1,9 @@
 """The newest counts: remembered or made anew, they are the same."""
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine
 
 from alerts.counting import EVALUATION_S, count_requests
@@ -14,7 +12,6 @@ from alerts.fields import GOOD
 from alerts.fresh import FreshCounts
 from alerts.objectives import Goodput
 from store.alerting.slo_marks import marks_of
-from store.database import open_database
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
@@ -24,14 +21,6 @@ START_S = 1_790_000_010
 FAST = Goodput(None, parse("ttft_s <= 0.5", GOOD))
 
 Row = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    engine = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield engine
-    engine.dispose()
 
 
 class Counting:

@@ -1,11 +1,9 @@
 """Requests in flight of an objective with groups: each counts once, in its group."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
@@ -14,7 +12,6 @@ from alerts.evaluator import Evaluator
 from alerts.groups import OTHER
 from alerts.objectives import Goodput, Objective
 from alerts.places import EVERY_S, expanded
-from store.database import open_database
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline, Source
@@ -25,14 +22,6 @@ STEP_S = 15
 START_S = 1_790_000_010
 
 Row = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    engine = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield engine
-    engine.dispose()
 
 
 def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:

@@ -1,9 +1,8 @@
 """Requests in flight: bad as soon as nothing can save them, and never anything else."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from alerts.judging_in_flight import newly_bad, was_bad_in_flight
 from alerts.objectives import Goodput
 from store.alerting.slo_counts import count_again
 from store.alerting.slo_marks import read_marks
-from store.database import open_database
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows
@@ -179,14 +177,6 @@ def test_what_is_bad_in_flight_is_bad_in_the_end(
     if times:
         assert selects(objective.where, row)
         assert judge(objective.good, row) is Verdict.BAD
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    engine = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield engine
-    engine.dispose()
 
 
 def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:

@@ -70,7 +70,7 @@ def test_an_older_gpu_is_said_to_be_one(install: Callable[..., Driver]) -> None:
     install(Card(supports_gpm=False))
     told = gpu_bandwidth.why_not()
     assert told is not None
-    assert told.startswith("no GPU here tells its bandwidth: not_supported (older than Hopper")
+    assert told.startswith("no GPU here reports its bandwidth: not_supported (older than Hopper")
 
 
 UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
@@ -192,7 +192,7 @@ def test_a_gpu_that_cannot_tell_is_the_reason_and_no_failure(
     cards = Card(uuid=f"GPU-{UUID}", supports_gpm=False), Card(uuid="GPU-other")
     machine = on(monkeypatch, *cards)
     assert main([], machine.clock, machine.pause) == 0
-    assert "does not tell: not_supported" in capsys.readouterr().out
+    assert "reports no bandwidth: not_supported" in capsys.readouterr().out
     machine = on(monkeypatch, *cards, uuid="")
     assert main([], machine.clock, machine.pause) == 0
     assert "which of several GPUs" in capsys.readouterr().out

@@ -137,7 +137,7 @@ def test_the_link_to_its_page_is_told_where_the_explorer_is_known(
     monkeypatch.setenv("TAILSPAN_EXPLORER_URL", "https://tailspan.example.org/x/")
     key = f"{row.trace_id}/{row.span_id}"
     link = f"https://tailspan.example.org/x/?page=request&request={key}"
-    assert f"Look at it: {link}" in run("explain", "--request", "mine").stdout
+    assert f"Open it: {link}" in run("explain", "--request", "mine").stdout
     told = json.loads(run("explain", "--request", key, "--format", "json").stdout)
     assert (told["link"], told["request_id"]) == (link, "mine")
 
@@ -153,7 +153,7 @@ def test_an_id_that_several_bear_lists_their_keys(
     result = run("explain", "--request", "ab" * 16)
     assert result.exit_code == 2
     said = result.stderr.replace("\n", " ")
-    assert "2 requests are called so; give one of" in said
+    assert "2 requests have this id; give one of" in said
     assert all(f"{row.trace_id}/{row.span_id}" in said for row in rows)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cli import foreground
 from server import children, kept_children, stack
+from server.explorer_launch import Launch
 from server.gpu_setup import GpuSetup
 from server.stack import MOST_NAMED, Ports, Stack
 from store.database import open_database
@@ -18,7 +19,6 @@ from telemetry.installing import install_plugin
 from telemetry.requests import RequestTimeline
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver
-from ui.serving.launch import Launch
 
 install = gpus_of_tests.install
 FREE = Ports(0, 0, 0, 0)

@@ -15,6 +15,7 @@ from typing import Any
 import pynvml
 import pytest
 from click.testing import CliRunner, Result
+from tailspan_vllm.export.transport import Outcome, Verdict
 
 import cli.commands.gpus
 from cli import foreground, gpu_agent
@@ -27,7 +28,7 @@ from collector.gpus.reader import Absence, ReaderError, Why
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from exporters.forwarding.forwarder import Answer, Forwarder
+from exporters.forwarding.forwarder import Forwarder
 from server import children, stack
 from server.gpu_setup import GpuSetup
 from tests.collector.gpus import conftest as gpus_of_tests
@@ -229,17 +230,17 @@ def test_what_cannot_be_meant_is_refused(words: list[str], told: list[str]) -> N
 
 
 class Post:
-    """A collector's door, that a test opens."""
+    """Answers every message with one outcome."""
 
-    def __init__(self, status: int | None = 200) -> None:
-        self.status = status
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
         self.bodies: list[bytes] = []
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
-        """Take note."""
+    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+        """Record the body."""
         assert (path, content_type) == ("/v1/metrics", "application/x-protobuf")
         self.bodies.append(body)
-        return Answer(self.status)
+        return self.outcome
 
 
 def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: Any) -> str:
@@ -270,7 +271,7 @@ def test_samples_are_sent_until_it_is_stopped(
 ) -> None:
     """And at the end it says how many."""
     install(Card())
-    post = Post()
+    post = Post(Outcome(Verdict.ACCEPTED))
     said = sampled(post, monkeypatch, capsys)
     assert len(post.bodies) == 1
     assert said.splitlines() == [
@@ -280,24 +281,24 @@ def test_samples_are_sent_until_it_is_stopped(
 
 
 @pytest.mark.parametrize(
-    ("status", "room", "words"),
+    ("outcome", "room", "words"),
     [
-        (400, 2**20, "1 were refused"),
-        (None, 2**20, "1 found nobody in time"),
-        (200, 1, "1 found no room"),
+        (Outcome(Verdict.REFUSED), 2**20, "1 were refused"),
+        (Outcome(Verdict.UNREACHABLE), 2**20, "1 found nobody in time"),
+        (Outcome(Verdict.ACCEPTED), 1, "1 found no room"),
     ],
 )
 def test_what_is_dropped_is_counted(
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
-    status: int | None,
+    outcome: Outcome,
     room: int,
     words: str,
 ) -> None:
     """A collector that refuses, or is away; a queue without room."""
     install(Card())
-    said = sampled(Post(status), monkeypatch, capsys, queued_bytes=room)
+    said = sampled(Post(outcome), monkeypatch, capsys, queued_bytes=room)
     assert said.splitlines()[-1] == f"1 samples of GPUs in 0 messages sent; dropped: {words}."
 
 

@@ -1,21 +1,38 @@
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from cli import main
 from cli.main import COMMANDS, tailspan
 
+SERVERS = ("up", "collect", "ui")
+"""They print log lines until Ctrl-C."""
 
-@pytest.mark.parametrize("verb", sorted(COMMANDS))
-def test_every_verb_explains_itself_with_examples(verb: str) -> None:
-    """The help says how to say it."""
-    result = CliRunner().invoke(tailspan, [verb, "--help"])
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command and subcommand, by the words that name it."""
+    context = click.Context(tailspan)
+    for verb in COMMANDS:
+        command = tailspan.get_command(context, verb)
+        assert command is not None
+        yield verb, command
+        for name, each in getattr(command, "commands", {}).items():
+            yield f"{verb} {name}", each
+
+
+@pytest.mark.parametrize(("words", "command"), list(_commands()))
+def test_every_command_has_examples_and_prints_json(words: str, command: click.Command) -> None:
+    """Only groups, which print nothing themselves, and servers have no --format."""
+    result = CliRunner().invoke(tailspan, [*words.split(), "--help"])
     assert result.exit_code == 0
-    assert f"  tailspan {verb}" in result.output.partition("Examples:")[2]
+    assert f"tailspan {words}" in result.output.partition("Examples:")[2]
+    if words not in SERVERS and not isinstance(command, click.Group):
+        assert "--format [text|json]" in result.output
 
 
 def test_a_verb_that_is_not_exits_2() -> None:

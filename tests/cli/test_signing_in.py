@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.errors import Unreachable
 from cli.main import tailspan
 from cli.options.sign_in import sign_in_of
 
@@ -90,6 +91,6 @@ def test_what_is_missing_is_said_with_how_to_have_it(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Authlib is an extra."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(click.UsageError, match=r"--sign-in needs Authlib: pip install"):
+    monkeypatch.setattr("telemetry.installing.find_spec", lambda _: None)
+    with pytest.raises(Unreachable, match=r"--sign-in needs the extra sign-in: pip install"):
         sign_in_of(file, "")

@@ -1,4 +1,4 @@
-"""Accounts made by hand: engines as (replica, samples), requests as cells."""
+"""Hand-made accounts: engines as (replica, samples), requests as cells."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,7 +23,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
-"""A thousandth of a dollar a second."""
+"""A thousandth of a dollar per second."""
 
 
 def engine_stretches(
@@ -32,7 +32,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineStretches:
-    """Of (replica, engine) its samples: (unix seconds, busy seconds in total)."""
+    """Samples by (replica, engine): (unix seconds, busy seconds in total)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), told in samples.items():
         counts.append(Count(replica, engine, 1, int(started_s * NS)))
@@ -67,13 +67,13 @@ def engine_stretches(
 
 
 def no_gpus() -> GpuStretches:
-    """None that tell."""
+    """GPUs without samples."""
     none = np.zeros(0, np.int64)
     return GpuStretches([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
-    """Each of labels, an hour, a number of requests and amounts."""
+    """Each with labels, an hour, a number of requests and amounts."""
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return Cells(
         by=BY,
@@ -90,7 +90,7 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
-    """An engine's start, on one H100 if not said otherwise."""
+    """An engine's start, on one H100 by default."""
     plain: dict[str, Any] = {"device": DEVICE, "gpus": 1, "process": 1, "at_unix_ns": -NS}
     return EngineStart(
         replica=replica, engine=engine, config="c", arguments="{}", **{**plain, **about}
@@ -105,7 +105,7 @@ def accounts(
     to_s: float = 3_600,
     gpus: GpuStretches | None = None,
 ) -> Accounts:
-    """All of it."""
+    """Build complete accounts."""
     return Accounts(
         from_unix_ns=round(from_s * NS),
         to_unix_ns=round(to_s * NS),
@@ -117,7 +117,7 @@ def accounts(
 
 
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
-    """Samples each second of an engine that is busy that share of the time."""
+    """Samples each second of an engine that is busy this share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
@@ -131,10 +131,10 @@ def steady(
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
 ) -> Accounts:
-    """The accounts of engines, each up from one second to another, under traffic of so many
-    requests a second, tokens in and tokens out of each, by the hour.
+    """The accounts of engines, each up from one second to another, with this many requests per
+    second and tokens per request, by the hour.
 
-    Each engine is told of by the minute, whatever the window; requests by the hour.
+    Engine data is by the minute for every window; requests are by the hour.
     """
     counts, which, first_s, last_s = [], [], [], []
     totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}

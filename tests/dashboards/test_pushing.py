@@ -200,7 +200,7 @@ def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
 @pytest.mark.parametrize(
     ("asked", "failure", "said"),
     [
-        ("GET /folders/tailspan", (401, {"message": "Invalid API key"}), "does not know the token"),
+        ("GET /folders/tailspan", (401, {"message": "Invalid API key"}), "rejects the token"),
         ("POST /folders", (403, {"message": "needs folders:create"}), "needs folders:create"),
         ("POST /folders", (409, {"message": "name exists"}), "another object has its name"),
         ("POST /datasources", (403, {"message": "no"}), "role Admin"),
@@ -243,7 +243,7 @@ def test_a_wrong_token_is_told(grafana: Grafana) -> None:
     """And never printed."""
     done = push(grafana, token="glsa_wrong")
     assert done.exit_code == 2
-    assert "does not know the token" in done.output
+    assert "rejects the token" in done.output
     assert "glsa_wrong" not in done.output
 
 

@@ -1,7 +1,4 @@
-"""Requests as arrays, made for the tests: a quiet hour, and what is done to it.
-
-And what servers told meanwhile, and how to read an answer.
-"""
+"""Build requests, samples and questions for the tests, and read answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,16 +23,16 @@ WINDOW = Span(900 * S, 1800 * S)
 REPLICAS = ("r0", "r1")
 
 ALPHA_S = 40e-6
-"""Own prefill of a token."""
+"""Own prefill time per token."""
 STEP_S = 0.02
-"""Own decode of a token."""
+"""Own decode time per token."""
 EVERY_S = 5
-"""Between two samples of a server."""
+"""Seconds between two samples of a server."""
 
 
 @cache
 def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Requests:
-    """Two ordinary stretches: lognormal lengths, and noise in every part."""
+    """Two ordinary time ranges: lognormal lengths, and noise in every part."""
     draw = np.random.default_rng(seed)
     received = np.sort(draw.uniform(0.0, seconds, number))
     prompt = np.clip(draw.lognormal(6.5, 0.8, number), 10, 20_000).round()
@@ -91,7 +88,7 @@ def labels(values: list[str]) -> Labels:
 
 
 def summed(requests: Requests) -> Requests:
-    """The phases and latencies that follow from the parts."""
+    """Compute the phases and latencies from the parts."""
     columns = dict(requests.numbers)
     for phase in ("queue", "prefill", "decode"):
         parts = [name for name in columns if name.startswith(f"{phase}_") and name != f"{phase}_s"]
@@ -109,7 +106,7 @@ def summed(requests: Requests) -> Requests:
 
 
 def later(requests: Requests, **changed: Any) -> Requests:
-    """Columns of the window's requests changed: a function of their old values, or values."""
+    """Change columns of the window's requests: by a function of their old values, or to values."""
     now = requests.received_unix_ns >= WINDOW.from_unix_ns
     columns = dict(requests.numbers)
     for name, change in changed.items():
@@ -121,8 +118,7 @@ def later(requests: Requests, **changed: Any) -> Requests:
 def working(
     requests: Requests, prompts: float = 1.0, outputs: float = 1.0, hits: float = 1.0
 ) -> Requests:
-    """The window's prompts and answers so many times as long, and so many times the tokens found
-    in the cache: own work and what each token costs follow."""
+    """Scale the window's prompts, answers and cached tokens; own work follows."""
     numbers = requests.numbers
     prompt = np.round(numbers["prompt_tokens"] * prompts)
     cached = np.floor(numbers["cached_tokens"] * hits)
@@ -143,7 +139,7 @@ def working(
 
 
 def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
-    """So much of every prompt is found in the cache, before and now."""
+    """Set the share of every prompt found in the cache, before and now."""
     prompt = requests.numbers["prompt_tokens"]
     cached = np.floor(prompt * ratio)
     own_s = 0.005 + ALPHA_S * (prompt - cached)
@@ -152,8 +148,7 @@ def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
 
 
 def busier(requests: Requests, times: int, **who: str) -> Requests:
-    """The window's requests so many times over, at other instants of it; only those that bear
-    these labels."""
+    """Multiply the window's requests at other instants; only those with these labels."""
     again = requests.received_unix_ns >= WINDOW.from_unix_ns
     for name, value in who.items():
         again &= requests.label(name).is_value(value)
@@ -167,20 +162,20 @@ def busier(requests: Requests, times: int, **who: str) -> Requests:
 
 
 def labelled(requests: Requests, name: str, before: str, now: str) -> Requests:
-    """All requests of the window bear this name, and those of the baseline that."""
+    """Set a label for all requests of the window, and for all of the baseline."""
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
     names = labels(np.where(late, now, before).tolist())
     return replace(requests, labels={**requests.labels, name: names})
 
 
 def at_replica(requests: Requests, *replicas: str) -> BoolArray:
-    """(n,) which requests these served."""
+    """(n,) whether these replicas served each request."""
     replica = requests.label("replica")
     return np.isin(np.array(replica.values)[replica.codes], replicas)
 
 
 def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
-    """The window's own work takes longer at these replicas."""
+    """Lengthen the window's own work at these replicas."""
     requests = quiet()
     factor = np.where(at_replica(requests, *replicas), times, 1.0)
     return later(
@@ -189,7 +184,7 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """Everybody needs an adapter, of more kinds in the window, and answers may be longer."""
+    """All requests need an adapter, of more kinds in the window; answers may be longer."""
     requests = quiet()
     draw = np.random.default_rng(4)
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
@@ -210,10 +205,9 @@ def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
 
 
 def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
-    """Samples of both replicas: the usual, and in the window what each is said to show.
+    """Samples of both replicas: usual values, and the given ones in the window.
 
-    A value may be a function of the second. What ends in `_total` is given per second and told as
-    its total.
+    A value may be a function of the second. Columns that end in `_total` are given per second.
     """
     rows, totals = [], dict[tuple[str, str], float]()
     for second in range(0, 1800, EVERY_S):
@@ -232,7 +226,7 @@ def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, A
 def started(
     at_s: float = 0.0, config: str = "c0", replica: str = "r0", **arguments: Argument
 ) -> EngineStart:
-    """A start with these arguments, `__` for the dot in their names."""
+    """An engine start with these arguments, `__` for the dot in their names."""
     return EngineStart(
         replica=replica,
         engine=0,
@@ -251,13 +245,13 @@ def asked(
     where: Mapping[str, str | None] | None = None,
     thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
-    """The window, or a part of it, against the baseline."""
+    """Explain the window, or part of it, against the baseline."""
     question = Question(metric, window, BASELINE, where or {})
     return explain(requests, servers or Servers(), question, thresholds)
 
 
 def shares(answer: Explanation) -> dict[str, float]:
-    """Of each cause named, the largest first."""
+    """The share of each named cause, largest first."""
     return {cause.id: cause.share for cause in answer.causes}
 
 
@@ -268,5 +262,5 @@ def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
 
 
 def flags(cause: Cause) -> dict[str | None, str]:
-    """The flags that a cause's levers turn, with what is said of each."""
+    """The flags of a cause's levers, with their actions."""
     return {lever.flag: lever.action for lever in cause.levers}

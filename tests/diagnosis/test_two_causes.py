@@ -1,4 +1,4 @@
-"""Two causes at once: each gets its own, also where both wait in one queue."""
+"""Two causes at once: each gets its share, also if both delay the same queue."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from tests.diagnosis.making import (
 
 
 def test_two_machines_are_slow_for_two_reasons() -> None:
-    """One throttles, on the other somebody else works: each is blamed for its own requests."""
+    """One is throttled, another process uses the other: each cause claims its own requests."""
     usual = {"gpu": "0", "sm_clock_hz": 1.98e9, "throttle_reasons": "", "foreign_processes": 0}
     gpus = told_each_second(
         {
@@ -64,14 +64,14 @@ def through_the_front_end(prompts: float, pace: float) -> Requests:
 
 
 def test_longer_prompts_share_the_price_of_a_slower_front_end() -> None:
-    """It takes twice as long for a token, and there are twice as many of them."""
+    """It takes twice as long per token, and there are twice as many tokens."""
     found = shares(asked(through_the_front_end(2.0, 2.0)))
     assert found["frontend_cpu"] == pytest.approx(found["longer_prompts"], abs=0.2)
     assert min(found["frontend_cpu"], found["longer_prompts"]) > 0.3
 
 
 def test_a_slower_front_end_alone_has_it_all() -> None:
-    """Prompts are as long as ever."""
+    """Prompts are unchanged."""
     found = shares(asked(through_the_front_end(1.0, 3.0)))
     assert found["frontend_cpu"] > 0.9
     assert "longer_prompts" not in found
@@ -96,7 +96,8 @@ def test_who_keeps_an_adapter_for_longer_shares_the_wait() -> None:
 
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
-    """Fewer run at a time than before it, and still there are no blocks: that is no backlog's."""
+    """Fewer requests run than before it, and there are still no blocks: a backlog does not explain
+    this."""
     start = started(960.0)
     engines = told_each_second({each: {"running": 20} for each in REPLICAS}, {"running": 40})
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
@@ -105,7 +106,7 @@ def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
 
 
 def test_a_restart_amid_a_load_shares_its_backlog() -> None:
-    """Twice as many requests come, all the time; they wait where one server was away."""
+    """Twice as many requests arrive all the time; they wait while one server is away."""
     requests = busier(quiet(), 2)
     at_s = requests.received_unix_ns / S
     waited = later(requests, queue_seats_s=np.where((at_s > 950) & (at_s < 978), 3.0, 0.0))
@@ -116,7 +117,7 @@ def test_a_restart_amid_a_load_shares_its_backlog() -> None:
 
 
 def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
-    """Nobody listened in its first half: as many requests a second came as ever."""
+    """Its first half has no data; the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(heard))

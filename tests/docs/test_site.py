@@ -25,7 +25,7 @@ PRODUCT = (
     *("alerts", "analysis", "cli", "collector", "cost", "dashboards", "diagnosis", "exporters"),
     *("roofline", "simulator", "store", "telemetry", "ui", "instrumentation/tailspan_vllm"),
 )
-INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_OBJECTIVES"}
+INTERNAL = {"TAILSPAN_LINK"}
 """Set by Tailspan for its own child processes."""
 
 

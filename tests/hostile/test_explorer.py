@@ -15,11 +15,11 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from analysis.sign_in_file import load_sign_in
 from rig.ports import free_port
 from tests.ui import conftest as explorers
 from ui.frame.pages import FIRST, PAGES
 from ui.serving.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
-from ui.sign_in.config import load_sign_in
 
 explorer = explorers.explorer
 database = explorers.database

@@ -37,8 +37,8 @@ from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
 from exporters.totals.rooflines import MOST_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
-from store.replicas.engine_starts import UNSEEN_NS, forget_starts, in_force
-from store.retention import forget_older
+from store.replicas.engine_starts import UNSEEN_NS, delete_starts, in_force
+from store.retention import delete_older
 from store.schema import STARTS
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
@@ -143,7 +143,7 @@ def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
     tailspan.series("tailspan_engine_info")
     assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
     # An hour later those that were never sampled are gone.
-    forget_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
+    delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
 
 
@@ -308,7 +308,7 @@ def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -
     old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
     told = send_spans(tailspan.collector, old, "a").partial_success
     assert told.rejected_spans == 2
-    assert forget_older(tailspan.engine, 7 * DAY_NS, NOW_NS, pause=lambda: None) == 0
+    assert delete_older(tailspan.engine, 7 * DAY_NS, NOW_NS, pause=lambda: None) == 0
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:

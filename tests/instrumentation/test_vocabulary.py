@@ -63,6 +63,17 @@ FULL = RequestRecord(
 """A record of which everything is known."""
 
 
+TABLES = (
+    vocabulary.RESOURCE,
+    vocabulary.SPAN_ATTRIBUTES,
+    vocabulary.SPAN_EVENTS,
+    vocabulary.METRIC_ATTRIBUTES,
+    vocabulary.GPU_ATTRIBUTES,
+    vocabulary.EVENTS,
+    vocabulary.EVENT_ATTRIBUTES,
+)
+
+
 def _spelled() -> Iterator[str]:
     """Every name that names.py spells."""
     for constant, value in vars(names).items():
@@ -76,16 +87,7 @@ def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
 
 def test_every_name_has_its_meaning() -> None:
     """A name that is added to names.py is explained before it lands."""
-    told = _told(
-        vocabulary.RESOURCE,
-        vocabulary.SPAN_ATTRIBUTES,
-        vocabulary.SPAN_EVENTS,
-        vocabulary.METRIC_ATTRIBUTES,
-        vocabulary.GPU_ATTRIBUTES,
-        vocabulary.EVENTS,
-        vocabulary.EVENT_ATTRIBUTES,
-    )
-    assert {*told, *REQUEST, *SAMPLE, *GPU} == set(_spelled())
+    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
@@ -115,15 +117,7 @@ def test_metrics_are_those_with_a_unit() -> None:
 
 def test_a_row_leaves_nothing_out() -> None:
     """Unit, meaning and source are said of each, and the meaning is a sentence."""
-    for table in (
-        vocabulary.RESOURCE,
-        vocabulary.SPAN_ATTRIBUTES,
-        vocabulary.SPAN_EVENTS,
-        vocabulary.METRIC_ATTRIBUTES,
-        vocabulary.GPU_ATTRIBUTES,
-        vocabulary.EVENTS,
-        vocabulary.EVENT_ATTRIBUTES,
-    ):
+    for table in TABLES:
         for row in table:
             assert all(row), row.name
             assert row.meaning.endswith("."), row.name

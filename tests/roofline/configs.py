@@ -1,4 +1,4 @@
-"""Published configurations, as far as sizes follow from them. Values from the models' pages."""
+"""Published configurations: the values from the models' pages that sizes depend on."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ Config = dict[str, Any]
 
 
 def a_config(**values: Any) -> Config:
-    """Anything, in bfloat16."""
+    """Any configuration, in bfloat16."""
     return {"torch_dtype": "bfloat16", **values}
 
 
@@ -126,7 +126,7 @@ def qwen3_30b_a3b(**changes: Any) -> Config:
 
 
 def qwen15_moe_a27b() -> Config:
-    """Qwen/Qwen1.5-MoE-A2.7B: experts that every token goes through."""
+    """Qwen/Qwen1.5-MoE-A2.7B: shared experts."""
     return a_config(
         model_type="qwen2_moe",
         vocab_size=151936,
@@ -193,7 +193,7 @@ def deepseek_v2_lite() -> Config:
 
 
 def gemma_2_9b() -> Config:
-    """google/gemma-2-9b: every other layer slides, which only its kind tells."""
+    """google/gemma-2-9b: every other layer slides; only the model type shows it."""
     return a_config(
         model_type="gemma2",
         vocab_size=256000,
@@ -208,7 +208,7 @@ def gemma_2_9b() -> Config:
 
 
 def gemma_3_27b() -> Config:
-    """google/gemma-3-27b-it: of several media; five sliding layers to one that does not."""
+    """google/gemma-3-27b-it: multimodal; five sliding layers for each full one."""
     return {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "model_type": "gemma3",
@@ -230,7 +230,7 @@ def gemma_3_27b() -> Config:
 
 
 def llama_4_scout() -> Config:
-    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key tells."""
+    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key gives."""
     return {
         "model_type": "llama4",
         "text_config": a_config(
@@ -254,7 +254,7 @@ def llama_4_scout() -> Config:
 
 
 def gpt_oss_120b() -> Config:
-    """openai/gpt-oss-120b: experts alone in 4 bits."""
+    """openai/gpt-oss-120b: only experts in 4 bits."""
     return a_config(
         model_type="gpt_oss",
         vocab_size=201088,
@@ -302,7 +302,7 @@ def opt_125m() -> Config:
 
 
 def falcon_7b() -> Config:
-    """tiiuae/falcon-7b: one head of keys and values for all."""
+    """tiiuae/falcon-7b: one KV head for all."""
     return a_config(
         model_type="falcon",
         vocab_size=65024,

@@ -5,7 +5,6 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -19,7 +18,6 @@ from server import children, probes
 from server.children import ChildError
 from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from store.alerting.notifications import read_notifications
-from store.database import open_database
 from store.queries import Window, request_count
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline, Source
@@ -27,14 +25,6 @@ from telemetry.requests import RequestTimeline, Source
 FREE = Ports(0, 0, 0, 0)
 DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1'
 EVER = Window(0, 2**63 - 1)
-
-
-@pytest.fixture
-def engine(url: str) -> Any:
-    """An opened database."""
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
 
 
 def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 import pynvml
 import pytest
@@ -14,7 +13,6 @@ from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.reader import Absence, ReaderError, Why
 from server.gpu_setup import GpuSetup
 from server.stack import Ports, Stack
-from store.database import open_database
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver
 
@@ -30,14 +28,6 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ReaderError(Absence(Why.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
-
-
-@pytest.fixture
-def engine(url: str) -> Any:
-    """An opened database."""
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
 
 
 async def _scraped(stack: Stack) -> str:

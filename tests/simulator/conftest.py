@@ -1,4 +1,4 @@
-"""A collector small enough to look through: it parses what comes and answers as told."""
+"""A minimal collector: it parses what arrives and answers as configured."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ class TinyCollector:
         self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
-        """The status for one export; what gets a 200 is kept."""
+        """Return the status for one export; exports with 200 are stored."""
         if self.refusals:
             self.refused += 1
             return self.refusals.pop(0)

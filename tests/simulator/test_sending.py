@@ -1,17 +1,19 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.transport import NOT_HTTP
+from tailspan_vllm.export.transport import NOT_HTTP, Outcome, Verdict
 from tailspan_vllm.request.record import RequestRecord
 
 from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 """The first frame of a gRPC server."""
+ACCEPTED = Outcome(Verdict.ACCEPTED)
+UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
 
 
@@ -43,13 +45,13 @@ class Clock:
 
 
 def _sender(
-    answers: Callable[[], bool],
+    answers: Callable[[], Outcome],
     patience_s: float = 10.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Sender, Sent, Clock]:
     clock, sent = Clock(), Sent()
 
-    def prepare(_batch: Batch) -> Callable[[], bool]:
+    def prepare(_batch: Batch) -> Callable[[], Outcome]:
         return answers
 
     sender = Sender(prepare, say, sent, patience_s=patience_s, clock=clock, pause=clock.pause)
@@ -64,8 +66,8 @@ def _finish(sender: Sender) -> None:
 def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type: ignore[no-untyped-def]
     """Resource, attributes and instants survive the wire."""
     export = OtlpExport(collector.url, Sent(dropped_requests=7))
-    assert export.prepare(_requests(2))()
-    assert export.prepare(_samples())()
+    assert export.prepare(_requests(2))() == ACCEPTED
+    assert export.prepare(_samples())() == ACCEPTED
     export.close()
     (spans,) = collector.traces[0].resource_spans
     assert {a.key for a in spans.resource.attributes} >= {
@@ -85,8 +87,8 @@ def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  #
     export = OtlpExport(collector.url, Sent())
     state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
     samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
-    assert export.prepare(samples)()
-    assert export.prepare(samples)()
+    assert export.prepare(samples)() == ACCEPTED
+    assert export.prepare(samples)() == ACCEPTED
     export.close()
     (message,) = collector.events
     ((record,),) = [scoped.log_records for scoped in message.resource_logs[0].scope_logs]
@@ -112,19 +114,19 @@ def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> 
     said: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
-    sender = Sender(export.prepare, said.append, sent, patience_s=0.0, reason=lambda: export.reason)
+    sender = Sender(export.prepare, said.append, sent, patience_s=0.0)
     assert sender.offer(_requests(1))
     _finish(sender)
     export.close()
-    assert said[0].startswith(f"an export failed ({NOT_HTTP}); trying again")
+    assert said[0].startswith(f"an export to the collector failed ({NOT_HTTP}); retrying for up to")
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
     """So that a collector that had stored it already stores it once."""
     export = OtlpExport(collector.url, Sent())
     send = export.prepare(_requests(1))
-    assert send()
-    assert send()
+    assert send() == ACCEPTED
+    assert send() == ACCEPTED
     export.close()
     assert collector.traces[0] == collector.traces[1]
 
@@ -133,10 +135,10 @@ def test_what_is_never_taken_is_dropped_and_counted() -> None:
     """After its time; and while the collector is away each further batch gets one try."""
     tries = 0
 
-    def refuse() -> bool:
+    def refuse() -> Outcome:
         nonlocal tries
         tries += 1
-        return False
+        return UNREACHABLE
 
     sender, sent, clock = _sender(refuse, patience_s=10.0)
     sender.offer(_requests(5))
@@ -154,7 +156,7 @@ def test_what_is_never_taken_is_dropped_and_counted() -> None:
 
 def test_a_collector_that_comes_back_gets_the_rest() -> None:
     """An outage costs what happened in it, and no more."""
-    answers, said = iter([False, True, True]), list[str]()
+    answers, said = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
     sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
     for _ in range(3):
         sender.offer(_requests(1))
@@ -167,13 +169,13 @@ def test_a_collector_that_comes_back_gets_the_rest() -> None:
 
 def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
     """Whatever the transport throws, the next batch is tried."""
-    answers = iter([OSError("no route"), True])
+    answers: Iterator[OSError | Outcome] = iter([OSError("no route"), ACCEPTED])
 
-    def answer() -> bool:
+    def answer() -> Outcome:
         one = next(answers)
         if isinstance(one, OSError):
             raise one
-        return bool(one)
+        return one
 
     sender, sent, _ = _sender(answer)
     sender.offer(_requests(4))
@@ -185,9 +187,9 @@ def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
     """Bounded: live seconds do not pile up behind a collector that hangs."""
     gate, begun = threading.Event(), threading.Event()
 
-    def hang() -> bool:
+    def hang() -> Outcome:
         begun.set()
-        return gate.wait(30)
+        return ACCEPTED if gate.wait(30) else UNREACHABLE
 
     sent = Sent()
     sender = Sender(lambda _batch: hang, lambda _: None, sent, capacity=1)
@@ -207,10 +209,10 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
     """What is left when the time is up is dropped and counted."""
     abandoned, begun = threading.Event(), threading.Event()
 
-    def hang() -> bool:
+    def hang() -> Outcome:
         begun.set()
         abandoned.wait(30)
-        return False
+        return UNREACHABLE
 
     sent = Sent()
     sender = Sender(lambda _batch: hang, lambda _: None, sent)
@@ -221,10 +223,23 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
     assert sent == Sent(dropped_requests=3)
 
 
-@pytest.mark.parametrize("status", [400, 404])
-def test_a_plain_no_is_a_failure(collector, status: int) -> None:  # type: ignore[no-untyped-def]
-    """What the collector calls malformed did not arrive."""
-    collector.refusals = [status]
-    export = OtlpExport(collector.url, Sent())
-    assert not export.prepare(_requests(1))()
+@pytest.mark.parametrize(
+    ("status", "verdict", "away"), [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)]
+)
+def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
+    collector, status: int, verdict: Verdict, away: bool
+) -> None:
+    """The batch is dropped. A denied sender gives up; a refused batch is no reason to."""
+    collector.refusals = [status, status]
+    sent, said = Sent(), list[str]()
+    export = OtlpExport(collector.url, sent)
+    assert export.prepare(_requests(1))().verdict is verdict
+    sender = Sender(export.prepare, said.append, sent)
+    sender.offer(_requests(1))
+    sender.drain(threading.Event())
+    assert sender.away is away
+    assert said[0].startswith(f"an export to the collector failed (HTTP {status}")
+    _finish(sender)
     export.close()
+    assert sent == Sent(dropped_requests=1)
+    assert collector.refused == 2

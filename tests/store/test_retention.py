@@ -10,7 +10,7 @@ from store.alerting.slo_counts import Counted, SloCount, keep_counts, read_count
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
-from store.retention import forget_older
+from store.retention import delete_older
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -48,7 +48,7 @@ def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
         *(gpu_row(i) for i in range(10)),
     )
     _, pause = pauses()
-    assert forget_older(engine, 3 * S, START_NS + 9 * S, pause=pause) == 18
+    assert delete_older(engine, 3 * S, START_NS + 9 * S, pause=pause) == 18
     left = request_table(engine, EVER)["received_unix_ns"].to_pylist()
     assert left == [START_NS + i * S for i in range(6, 10)]
     assert sample_table(engine, EVER).num_rows == 4
@@ -66,7 +66,7 @@ def test_it_goes_in_batches_with_a_pause_after_each(
         *(request_row(i, received_unix_ns=same) for i in range(10, 20)),
     )
     taken, pause = pauses()
-    gone = forget_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
+    gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
     assert len(taken) == 3  # the first and all of the second instant, then four, then four
 
@@ -75,9 +75,9 @@ def test_it_goes_in_batches_with_a_pause_after_each(
 def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: Requests) -> None:
     """An empty store, and one of fresh rows."""
     taken, pause = pauses()
-    assert forget_older(engine, S, START_NS, pause=pause) == 0
+    assert delete_older(engine, S, START_NS, pause=pause) == 0
     write(request_row(1))
-    assert forget_older(engine, S, START_NS, pause=pause) == 0
+    assert delete_older(engine, S, START_NS, pause=pause) == 0
     assert taken == []
 
 
@@ -88,7 +88,7 @@ def test_counts_outlive_the_requests_they_are_of(
     """An objective's month is longer than the week of its requests."""
     write(request_row(1))
     keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], Counted(0, 60))
-    forget_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
+    delete_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
     assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
 
 
@@ -97,7 +97,7 @@ def test_a_database_that_is_away_is_said_to_be(sqlite: Engine) -> None:
     with sqlite.begin() as connection:
         connection.exec_driver_sql("DROP TABLE requests")
     with pytest.raises(StoreUnavailable):
-        forget_older(sqlite, S, START_NS)
+        delete_older(sqlite, S, START_NS)
 
 
 @pytest.mark.real
@@ -111,7 +111,7 @@ def test_clickhouse_is_told_once_and_forgets_by_itself(
             [request_row(1), request_row(2, received_unix_ns=4_000_000_000 * S)], []
         ).result(10)
     for keep_days in (7, 7, 3):
-        assert forget_older(engine, keep_days * 86_400 * S, START_NS) == 0
+        assert delete_older(engine, keep_days * 86_400 * S, START_NS) == 0
     with engine.connect() as connection:
         made = connection.exec_driver_sql("SHOW CREATE TABLE requests").scalar()
         assert "toIntervalSecond(259200)" in str(made)

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, fields
+from typing import get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,7 @@ def test_a_table_has_the_fields_of_its_noun_in_their_order(table: Table, noun: t
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
 def test_what_may_be_unknown_may_be_null_and_nothing_else(table: Table, noun: type) -> None:
     """`T | None` is a nullable column, `T` is not."""
-    may_be_unknown = {f.name for f in fields(noun) if "None" in str(f.type)}
+    may_be_unknown = {name for name, hint in get_type_hints(noun).items() if "None" in str(hint)}
     assert {column.name for column in table.columns if column.nullable} == may_be_unknown
 
 

@@ -16,6 +16,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from rig.ports import free_port
+from server.explorer_launch import launch
 from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
@@ -29,7 +30,6 @@ from telemetry.requests import (
     Source,
 )
 from tests.ui.opening import APP, Open
-from ui.serving.launch import launch
 
 SECOND_NS = 1_000_000_000
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo import OBJECTIVES, files_of, inspect_texts
-from ui.serving.launch import OBJECTIVES_KEY
 
 _PARSED: Final = 8
 """Texts whose objectives are kept: those in force, and changes that readers try."""

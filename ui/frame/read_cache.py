@@ -12,7 +12,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from diagnosis.inputs.arrow import REQUEST_COLUMNS
-from store.columns.evidence import KeptEvidence
+from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
@@ -58,16 +58,16 @@ def opened(url: str) -> Engine:
     return open_database(url, create=False)
 
 
-def kept_evidence(engine: Engine) -> KeptEvidence:
+def kept_evidence(engine: Engine) -> EvidenceCache:
     """What explanations rest on, of one database, read once for all ranges and viewers."""
-    found: KeptEvidence = _evidence(str(engine.url), engine)
+    found: EvidenceCache = _evidence(str(engine.url), engine)
     return found
 
 
 @st.cache_resource(show_spinner=False)
-def _evidence(url: str, _engine: Engine) -> KeptEvidence:
+def _evidence(url: str, _engine: Engine) -> EvidenceCache:
     del url  # Streamlit finds what is kept by it
-    return KeptEvidence(_engine, REQUEST_COLUMNS)
+    return EvidenceCache(_engine, REQUEST_COLUMNS)
 
 
 @dataclass(slots=True)

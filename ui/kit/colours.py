@@ -8,14 +8,15 @@ black of a stall visible on dark and the light grey of delivery visible on white
 from dataclasses import dataclass
 from typing import Final
 
-FRONTEND: Final = "#686663"
-QUEUE: Final = "#e5aa1f"
-PREFILL: Final = "#2a60b5"
-DECODE: Final = "#1da9a3"
-PREEMPTED: Final = "#c8242b"
-OTHERS: Final = "#c693e7"
-STALL: Final = "#121212"
-DELIVERY: Final = "#e0ddd5"
+from telemetry.phase_colours import DECODE as DECODE
+from telemetry.phase_colours import DELIVERY as DELIVERY
+from telemetry.phase_colours import FRONTEND as FRONTEND
+from telemetry.phase_colours import OTHERS as OTHERS
+from telemetry.phase_colours import PREEMPTED as PREEMPTED
+from telemetry.phase_colours import PREFILL as PREFILL
+from telemetry.phase_colours import QUEUE as QUEUE
+from telemetry.phase_colours import STALL as STALL
+
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
 """What the phases of a row don't explain of its end-to-end time: nearly no colour at all."""
 

@@ -20,7 +20,7 @@ from store.queries import (
     request_table,
     simulated,
 )
-from store.requests.lookup import named
+from store.requests.lookup import find_requests
 from store.rollups.queries import rolled_label_values, rollups
 from ui.kit import phases
 from ui.kit.request_key import RequestKey
@@ -98,7 +98,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
     at = key.received_unix_ns
     with store_errors():
         if at is None:
-            instants = named(engine, f"{key.trace_id}/{key.span_id}")["received_unix_ns"]
+            instants = find_requests(engine, f"{key.trace_id}/{key.span_id}")["received_unix_ns"]
             if not instants:
                 return None
             at = instants[0].as_py()

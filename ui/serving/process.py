@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from streamlit.starlette import App
 from streamlit.web import bootstrap
 
+from analysis.sign_in_file import SignIn, in_force
 from collector.listen.host_check import AllowedHosts, HostGate, names_in
 from store.database import default_url
 from store.errors import StoreError
@@ -34,7 +35,6 @@ from ui.frame.pages import PAGES
 from ui.frame.read_cache import kept_evidence, opened
 from ui.serving.connections import TimedProtocol
 from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
-from ui.sign_in.config import SignIn, in_force
 from ui.sign_in.redirect import WayBack
 
 HOUR_NS: Final = 3_600 * 10**9

@@ -14,9 +14,9 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.sign_in_file import EVERYBODY, SignIn, in_force
 from telemetry.durations import render
 from ui.kit import wording
-from ui.sign_in.config import EVERYBODY, SignIn, in_force
 
 Body = Callable[[Engine, tzinfo], None]
 

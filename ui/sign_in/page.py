@@ -18,9 +18,9 @@ from streamlit.web.server.starlette.starlette_websocket import (
     _parse_decoded_user_cookie,
 )
 
+from analysis.sign_in_file import SignIn
 from ui.frame.pages import PAGES
 from ui.sign_in import gate
-from ui.sign_in.config import SignIn
 from ui.sign_in.gate import Verdict, judge
 from ui.sign_in.redirect import FAILED
 

@@ -1,9 +1,9 @@
 """The shape of a served model: the numbers in its configuration that bytes and FLOPs depend on.
 
 Keys and values are those of Hugging Face's configurations and of vLLM's arguments, unchanged.
-`roofline/reading.py` interprets them, so a model that it does not support today can be supported
-later. Only numbers, switches and names of kinds are reported, never a path or the name of a
-checkpoint. A key inside a part is prefixed with the part's name. A list is reported as the number
+`roofline/shape_from_config.py` interprets them, so a model that it does not support today can be
+supported later. Only numbers, switches and names of kinds are reported, never a path or the name of
+a checkpoint. A key inside a part is prefixed with the part's name. A list is reported as the number
 of occurrences of each value: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.

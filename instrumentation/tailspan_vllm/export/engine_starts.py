@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.outbox import Backoff
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome
 from tailspan_vllm.otlp.log_events import EngineStart, message_of, start_of
 

@@ -15,8 +15,9 @@ from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
-from tailspan_vllm.export.outbox import Backoff, Outbox
+from tailspan_vllm.export.outbox import Outbox
 from tailspan_vllm.export.reader import SAMPLES_KEPT
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.export.transport import Outcome, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, export_of

@@ -12,7 +12,7 @@ from typing import Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from tailspan_vllm.export.outbox import Backoff
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 from tailspan_vllm.otlp.log_events import in_flight_message_of
 from tailspan_vllm.request.exchange import Flight

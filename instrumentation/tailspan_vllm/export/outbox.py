@@ -7,59 +7,18 @@ batch size grows again as batches are accepted.
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome, Post, Verdict
 
 T = TypeVar("T")
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
-sender reaches the collector again within about 30 s."""
-
-JITTER: Final = 0.2
-"""The same as OpenTelemetry's. It keeps the servers of a fleet from retrying simultaneously."""
-
-LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. By then the queue would be full, so a collector
-or proxy that requests more is misconfigured."""
-
 EXPORTS_PER_ROUND: Final = 64
 """Finding one refused item takes about 2 log2(512) = 18 exports."""
-
-
-class Backoff:
-    """Computes when to send again.
-
-    Args:
-        jitter: a random factor around 1.
-    """
-
-    def __init__(self, jitter: Callable[[], float] | None = None) -> None:
-        self._jitter = jitter or (lambda: random.uniform(1 - JITTER, 1 + JITTER))
-        self._pause_s = FIRST_PAUSE_S
-        self._not_before = 0.0
-
-    def due(self, now: float) -> bool:
-        """Whether the pause is over."""
-        return now >= self._not_before
-
-    def wait(self, now: float, requested_s: float | None) -> None:
-        """Begin a pause: as long as the collector requested, or twice the last one."""
-        if requested_s is None:
-            self._not_before = now + self._pause_s * self._jitter()
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        else:
-            self._not_before = now + min(requested_s, LONGEST_REQUESTED_PAUSE_S)
-
-    def reset(self) -> None:
-        """Reset the pause, after a message was accepted."""
-        self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
 
 
 class Outbox(Generic[T]):

@@ -208,7 +208,7 @@ def _http_post(destination: Destination) -> Post:
             if answer.status_code // 100 == 2:
                 is_protobuf = "protobuf" in answer.headers.get("content-type", "")
                 return _accepted(_parsed(response, content if is_protobuf else b""), rejected)
-            return _http_failure(answer.status_code, answer.headers, answer.reason)
+            return http_failure(answer.status_code, answer.headers, answer.reason)
 
     def post(message: bytes) -> Outcome:
         try:
@@ -240,7 +240,14 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
     return message
 
 
-def _http_failure(status: int, headers: Mapping[str, str], phrase: str) -> Outcome:
+def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> Outcome:
+    """Return the outcome of an HTTP answer other than 2xx.
+
+    Args:
+        status: the status code.
+        headers: with names in lower case, or case-insensitive.
+        phrase: the reason phrase.
+    """
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
         return Outcome(Verdict.BUSY, reason, _retry_after_s(headers.get("retry-after", "")))

@@ -125,14 +125,6 @@ def rude() -> Iterator[Callable[[str], str]]:
         yield begin
 
 
-@pytest.fixture
-def unused_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's proxy is not for the tests' own servers."""

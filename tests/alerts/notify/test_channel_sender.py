@@ -1,8 +1,7 @@
 """What a sender makes of the outbox, by answers that a test gives and a clock that it sets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,18 +13,9 @@ from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.posting import Answer
 from alerts.notify.retrying import GIVE_UP_S
 from store.alerting.notifications import Notification, keep_notifications, read_notifications
-from store.database import open_database
 
 NOW_S = 1_790_000_030
 OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An opened database."""
-    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    yield engine
-    engine.dispose()
 
 
 class Scene:
@@ -134,7 +124,7 @@ def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
     assert on.deliver() == [("firing", Result.DEAD)]
     assert on.deliver(after_s=86_400) == []
     assert on.rows["firing"].problem == "status 400: wrong"
-    assert on.rows["resolved"].problem == "not told, for its beginning could not be"
+    assert on.rows["resolved"].problem == "not sent, because the beginning could not be sent"
     assert {row.state for row in on.rows.values()} == {"dead"}
     assert on.sender.counts[Result.DEAD] == 1
 

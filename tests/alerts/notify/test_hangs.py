@@ -1,7 +1,7 @@
 """Engines that hang are told without Prometheus, once, and so is the end."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,21 +25,12 @@ from store.alerting.notifications import (
     keep_notifications,
     read_hangs,
 )
-from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import HUNG_S, EngineSample
 
 S = 10**9
 NOW_S = 1_790_000_000
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    engine = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield engine
-    engine.dispose()
 
 
 def channel(

@@ -94,9 +94,9 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
     assert threading.active_count() <= before + 2
 
 
-def test_nobody_there_is_said_in_words_of_our_own(channel: Make, unused_port: int) -> None:
+def test_nobody_there_is_said_in_words_of_our_own(channel: Make, free_port: int) -> None:
     """The libraries' would hold the address."""
-    answer = Sender(channel(url=f"http://127.0.0.1:{unused_port}/T0K3N-of-the-address"))(POST)
+    answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
     assert answer == Answer(None, "it takes no connection")
     answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
     assert "T0K3N" not in str(answer)

@@ -1,4 +1,4 @@
-"""What the slowest requests hide: causes of requests that are slow, and less so."""
+"""Causes masked by a larger one: their requests are slow, but less so."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ FEW, MANY = 0.03, 0.2
 
 
 def delayed(evicted_s: float, stalled_s: float, apart: bool = True) -> Requests:
-    """Some of the window's requests are evicted, and many others, or these, too, meet a stall."""
+    """Some of the window's requests are evicted; many others, or the same ones, meet a stall."""
     requests = quiet()
     chance = np.random.default_rng(8).random(len(requests))
     stalled = (chance > 1 - MANY) if apart else (chance < FEW)
@@ -49,13 +49,13 @@ def test_what_the_slowest_show_is_not_hidden() -> None:
 
 @pytest.mark.parametrize("stalled_s", [0.0, 3.0])
 def test_what_would_hardly_be_felt_alone_is_not_told(stalled_s: float) -> None:
-    """Nor what is not there."""
+    """Small causes, and absent ones, are not named."""
     found = asked(delayed(evicted_s=60.0, stalled_s=stalled_s), Metric.E2E)
     assert set(shares(found)) == {"preemption"}
 
 
 def test_a_bad_minute_is_an_incident() -> None:
-    """However often draws of minutes leave it out: none was so slow in all of the baseline."""
+    """Resampled minutes may leave it out, but no request of the baseline was as slow."""
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 330)
@@ -65,7 +65,7 @@ def test_a_bad_minute_is_an_incident() -> None:
 
 
 def test_a_bad_second_is_none() -> None:
-    """A handful of requests is an anecdote."""
+    """A handful of requests is too few."""
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 302)

@@ -1,5 +1,4 @@
-"""Data-parallel engines of one replica: what one of them does is not done to the others'
-requests."""
+"""Data-parallel engines of one replica: a stall of one does not delay the others' requests."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ ENGINES = 8
 
 
 def engines(stalled: int | None) -> pa.Table:
-    """Samples of 20 s of a replica's engines; one of them stands still in seconds 5 to 9."""
+    """20 s of samples of a replica's engines; one of them stands still in seconds 5 to 9."""
     rows = [
         {
             "at_unix_ns": second * S,
@@ -38,7 +37,7 @@ def engines(stalled: int | None) -> pa.Table:
 
 
 def waiting(served_by: list[float]) -> Requests:
-    """Received after four seconds, each waited for ten."""
+    """Requests received after four seconds, each of which waited for ten."""
     number = len(served_by)
     return Requests(
         np.full(number, 4 * S, dtype=np.int64),
@@ -48,7 +47,7 @@ def waiting(served_by: list[float]) -> Requests:
 
 
 def case(requests: Requests, table: pa.Table) -> Any:
-    """As much of a case as is looked at."""
+    """A case with the fields that the function reads."""
     return SimpleNamespace(servers=SimpleNamespace(engines=samples_of(table)), slow=requests)
 
 
@@ -60,8 +59,8 @@ def test_a_request_waits_for_the_stalls_of_its_own_engine() -> None:
 
 
 def test_stalls_of_all_engines_do_not_add_up() -> None:
-    """Each of eight stands still for four seconds: nobody waits for 32, or for the ten that the
-    request waited in all."""
+    """Each of eight engines stands still for four seconds: no request waits for 32, or longer than
+    its whole wait of ten."""
     table = pa.concat_tables(
         [
             engines(number).filter(pc.equal(engines(number)["engine"], number))

@@ -28,17 +28,17 @@ def _requests(number: int) -> Requests:
 
 
 def test_a_queue_that_adds_up_raises_no_doubt() -> None:
-    """Four requests a second that wait two seconds each are eight waiting."""
+    """Four requests per second that wait two seconds each are eight waiting requests."""
     assert not contradictions(_requests(400), _told(8.0), WINDOW)
 
 
 @pytest.mark.parametrize("number", [100, 800])
 def test_a_queue_that_does_not_add_up_is_said_to(number: int) -> None:
-    """Rows that are missing, or too many: either way the sentence names the replica."""
+    """Rows are missing, or there are too many: the sentence names the replica."""
     (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
     assert doubt.startswith("r0 reports 8.0 waiting requests")
 
 
 def test_a_queue_of_next_to_nothing_is_not_held_against_anybody() -> None:
-    """Where less than one request waits, a sample a second is no measure."""
+    """With less than one waiting request, one sample per second is too coarse."""
     assert not contradictions(_requests(4), _told(0.5), WINDOW)

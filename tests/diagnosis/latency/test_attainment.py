@@ -11,7 +11,7 @@ from tests.diagnosis.making import S, asked, labels, later, quiet, summed
 
 
 def everyone(requests: Requests) -> BoolArray:
-    """An objective about all requests."""
+    """An objective on all requests."""
     return np.ones(len(requests), dtype=np.bool_)
 
 
@@ -50,7 +50,7 @@ def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: in
 
 @pytest.mark.parametrize("seed", range(3))
 def test_attainment_that_held_is_none_however_much_the_tail_grew(seed: int) -> None:
-    """A tail four times as slow that still keeps the objective hurt nobody."""
+    """A tail four times as slow that meets the objective affects no user."""
     requests = later(quiet(seed=seed), queue_kv_s=1.0)
     assert asked(requests).verdict is Verdict.INCIDENT
     answer = judged(requests, seconds=5.0)
@@ -67,7 +67,7 @@ def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> Non
 
 
 def test_a_few_requests_more_are_chance() -> None:
-    """Two of 300 against none are no fall; the target alone would call it one."""
+    """Two of 300 against none are no significant fall, although the target alone is missed."""
     requests = slow(0.0, 0.0, number=600)
     waits = requests.numbers["queue_kv_s"].copy()
     waits[[400, 500]] = 2.0
@@ -82,7 +82,7 @@ def test_a_few_requests_more_are_chance() -> None:
 
 
 def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
-    """Where every fourth minute was slow before, one more minute of it is chance."""
+    """If every fourth minute was slow before, one more slow minute is chance."""
     requests = quiet(3_000)
     minute = requests.received_unix_ns // (60 * S)
     bad = (minute % 4 == 0) | (minute == 29)
@@ -98,7 +98,7 @@ def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
 
 
 def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
-    """It separates nothing: a growth is an incident all the same."""
+    """It separates nothing: the size of the growth decides."""
     requests = later(quiet(), queue_kv_s=0.5)
     answer = judged(requests, seconds=0.001)
     assert not answer.attainments[0].decides
@@ -106,7 +106,7 @@ def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
 
 
 def test_a_client_that_left_after_the_threshold_was_hurt() -> None:
-    """It has no first token, and is no quick request for that."""
+    """It has no first token, but counts as slow."""
     requests = quiet()
     late = requests.received_unix_ns >= 900 * S
     left = late & (np.random.default_rng(3).random(len(requests)) < 0.2)

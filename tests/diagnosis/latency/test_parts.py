@@ -14,14 +14,14 @@ from tests.diagnosis.making import labels, quiet
 @pytest.mark.parametrize("metric", list(Metric))
 @given(seed=st.integers(0, 1_000))
 def test_the_parts_of_every_request_sum_to_its_latency(metric: Metric, seed: int) -> None:
-    """Whatever the metric; a sum that does not hold would be a lie on every page."""
+    """For every metric."""
     requests = quiet(50, seed)
     parts = split_s(requests, metric)
     assert np.allclose(parts.sum(axis=1), latency_s(requests, metric), rtol=1e-9, atol=1e-12)
 
 
 def test_a_phase_that_no_ledger_split_stays_whole() -> None:
-    """Its seconds are told as unsplit, not as zero, and not as someone's."""
+    """Its seconds are unsplit, not zero."""
     requests = Requests(
         np.zeros(1, dtype=np.int64),
         {
@@ -38,7 +38,7 @@ def test_a_phase_that_no_ledger_split_stays_whole() -> None:
 
 
 def test_a_row_of_the_edge_alone_is_unsplit() -> None:
-    """Where the engine is unknown nothing is delivery's."""
+    """Without engine data nothing is delivery."""
     requests = Requests(np.zeros(1, dtype=np.int64), {"e2e_s": np.array([2.0])})
     (parts,) = split_s(requests, Metric.E2E)
     assert parts[PART_INDEX["unsplit"]] == 2.0
@@ -46,7 +46,7 @@ def test_a_row_of_the_edge_alone_is_unsplit() -> None:
 
 
 def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
-    """Aborts have no E2E and no TPOT; a TTFT they have, if a byte had come."""
+    """Aborts have no E2E and no TPOT; they have a TTFT if a byte arrived."""
     requests = quiet(2)
     cut = Requests(
         requests.received_unix_ns,

@@ -1,30 +1,33 @@
-"""Sending on: everything arrives in order, or is counted as what became of it."""
+"""Forwarding: every message arrives in order, or is counted by what happened to it."""
 
 from typing import Any
 
 import pytest
+from tailspan_vllm.export.retry import Backoff
+from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
-from exporters.forwarding.forwarder import Answer, Forwarder
+from exporters.forwarding.forwarder import Forwarder
 from exporters.forwarding.http_post import HttpPost
 from rig.answering import Asked, Reply, answering
 
-TAKEN = Answer(200)
+ACCEPTED = Outcome(Verdict.ACCEPTED)
+UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 
 
 class Backend:
-    """Answers as told, then takes everything; notes what it took."""
+    """Returns the given outcomes, then accepts everything; records what it accepted."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Outcome) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, bytes, str]] = []
-        self.taken: list[bytes] = []
+        self.accepted: list[bytes] = []
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
+    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
         """One attempt."""
         self.asked.append((path, body, content_type))
-        answer = self.answers.pop(0) if self.answers else TAKEN
-        if answer.status == 200:
-            self.taken.append(body)
+        answer = self.answers.pop(0) if self.answers else ACCEPTED
+        if answer.verdict is Verdict.ACCEPTED:
+            self.accepted.append(body)
         return answer
 
 
@@ -46,8 +49,9 @@ class Time:
 
 
 def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Forwarder:
-    """Offer messages, then start; ends when all have become something."""
-    forwarder = Forwarder(backend, clock=time, pause=time.pause, **limits)
+    """Offer messages, then start; return when each has a result."""
+    backoff = Backoff(lambda: 1.0, longest_requested_s=30.0)
+    forwarder = Forwarder(backend, backoff=backoff, clock=time, pause=time.pause, **limits)
     for body in bodies:
         forwarder.offer("/v1/traces", body, json=False)
     forwarder.start()
@@ -56,8 +60,8 @@ def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Fo
     return forwarder
 
 
-def test_messages_arrive_as_they_came() -> None:
-    """In order, on their path, under their kind."""
+def test_messages_are_forwarded_unchanged() -> None:
+    """In order, with their path and content type."""
     backend, time = Backend(), Time()
     forwarder = Forwarder(backend, clock=time, pause=time.pause)
     forwarder.offer("/v1/traces", b"a", json=False)
@@ -74,28 +78,28 @@ def test_messages_arrive_as_they_came() -> None:
     )
 
 
-def test_a_backend_that_is_away_is_tried_again() -> None:
-    """With growing pauses, or when it says; nothing overtakes."""
-    backend = Backend(Answer(None), Answer(503), Answer(429, 7.0))
+def test_a_backend_that_does_not_answer_is_retried() -> None:
+    """After growing pauses, or the one that it requests; the order stays."""
+    backend = Backend(UNREACHABLE, http_failure(503, {}), http_failure(429, {"retry-after": "7"}))
     time = Time()
     forwarder = _run(backend, [b"a", b"b"], time)
-    assert backend.taken == [b"a", b"b"]
+    assert backend.accepted == [b"a", b"b"]
     assert time.pauses == [1.0, 2.0, 7.0]
     assert forwarder.counts()[0]["sent"] == 2
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 413, 500])
 def test_a_refusal_is_final(status: int) -> None:
-    """OTLP says which answers may be tried again; the next message has its turn."""
-    backend = Backend(Answer(status))
+    """The next message is sent."""
+    backend = Backend(http_failure(status, {}))
     forwarder = _run(backend, [b"a", b"b"], Time())
-    assert backend.taken == [b"b"]
+    assert backend.accepted == [b"b"]
     assert forwarder.counts()[0] == {"sent": 1, "refused": 1, "full": 0, "expired": 0, "failed": 0}
 
 
-def test_what_grows_old_is_given_up() -> None:
-    """And what waited behind it for as long is not tried at all."""
-    backend, time = Backend(*[Answer(None)] * 50), Time()
+def test_an_old_message_is_dropped() -> None:
+    """One that grew old in the queue is not sent at all."""
+    backend, time = Backend(*[UNREACHABLE] * 50), Time()
     forwarder = _run(backend, [b"a", b"b"], time, patience_s=100)
     assert {body for _, body, _ in backend.asked} == {b"a"}
     assert forwarder.counts() == (
@@ -105,7 +109,7 @@ def test_what_grows_old_is_given_up() -> None:
 
 
 def test_a_full_queue_drops_and_counts() -> None:
-    """Who offers does not wait."""
+    """`offer` does not wait."""
     forwarder = Forwarder(Backend(), queued_bytes=10)
     for _ in range(3):
         forwarder.offer("/v1/traces", b"12345", json=False)
@@ -115,9 +119,9 @@ def test_a_full_queue_drops_and_counts() -> None:
     )
 
 
-def test_the_end_waits_for_nobody() -> None:
-    """A backend that is away when we stop costs one try a message."""
-    backend, time = Backend(*[Answer(None)] * 9), Time()
+def test_closing_sends_each_message_once() -> None:
+    """A backend that does not answer then is not retried."""
+    backend, time = Backend(*[UNREACHABLE] * 9), Time()
     forwarder = Forwarder(backend, clock=time, pause=time.pause)
     forwarder.offer("/v1/traces", b"a", json=False)
     forwarder.close(30)
@@ -127,52 +131,54 @@ def test_the_end_waits_for_nobody() -> None:
     assert forwarder.counts()[0]["expired"] == 1
 
 
-def test_what_became_of_messages_is_told() -> None:
-    """On `/metrics`, from the start at 0."""
-    told = {
+def test_metrics_count_messages_by_result() -> None:
+    """From 0 at the start."""
+    values = {
         (sample.name, sample.labels.get("result")): sample.value
         for metric in Forwarder(Backend()).collect()
         for sample in metric.samples
     }
-    assert told["tailspan_forward_messages_total", "expired"] == 0
-    assert told["tailspan_forward_queued_bytes", None] == 0
+    assert values["tailspan_forward_messages_total", "expired"] == 0
+    assert values["tailspan_forward_queued_bytes", None] == 0
 
 
 def test_over_http() -> None:
-    """With our headers, below the path of the backend; a redirect is not followed."""
-    statuses = [200, 307]
+    """Headers and the backend's path are sent; a redirect is not followed."""
+    statuses = [200, 307, 429]
 
     def answer(_: Asked) -> Reply:
         return Reply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
 
     with answering(answer) as backend:
         post = HttpPost(f"{backend.url}/otlp/", {"authorization": "Bearer x"})
-        assert post("/v1/traces", b"body", "application/x-protobuf") == Answer(200, 3.0)
-        assert post("/v1/traces", b"body", "application/x-protobuf").status == 307
-    first, _ = backend.asked
+        assert post("/v1/traces", b"body", "application/x-protobuf") == ACCEPTED
+        assert not post("/v1/traces", b"body", "application/x-protobuf").retryable
+        busy = post("/v1/traces", b"body", "application/x-protobuf")
+        assert (busy.verdict, busy.wait_s) == (Verdict.BUSY, 3.0)
+    first = backend.asked[0]
     assert (first.path, first.body) == ("/otlp/v1/traces", b"body")
     assert first.headers["authorization"] == "Bearer x"
 
 
-def test_nobody_listening_is_no_error() -> None:
-    """But no answer: to be tried again."""
-    assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x") == Answer(None)
+def test_a_refused_connection_is_retryable() -> None:
+    """It is an outcome, not an exception."""
+    assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x").retryable
 
 
 def test_a_defect_costs_one_message_and_is_counted() -> None:
     """The thread goes on with the next."""
     backend, time = Backend(), Time()
-    honest = backend.__call__
+    post = backend.__call__
 
-    class Spoilt(Backend):
-        def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
+    class Defective(Backend):
+        def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
             if body == b"bad":
                 raise KeyError(body)
-            return honest(path, body, content_type)
+            return post(path, body, content_type)
 
-    forwarder = _run(Spoilt(), [b"a", b"bad", b"b"], time)
-    assert backend.taken == [b"a", b"b"]
-    counts, held_bytes = forwarder.counts()
-    assert (counts["sent"], counts["failed"], held_bytes) == (2, 1, 0)
+    forwarder = _run(Defective(), [b"a", b"bad", b"b"], time)
+    assert backend.accepted == [b"a", b"b"]
+    counts, queued_bytes = forwarder.counts()
+    assert (counts["sent"], counts["failed"], queued_bytes) == (2, 1, 0)
     assert forwarder.task.failures == 1
     assert forwarder.task.problem is None

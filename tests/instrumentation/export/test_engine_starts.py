@@ -7,7 +7,7 @@ from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.engine_starts import EngineStarts
-from tailspan_vllm.export.outbox import FIRST_PAUSE_S, Backoff
+from tailspan_vllm.export.retry import FIRST_PAUSE_S, Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})

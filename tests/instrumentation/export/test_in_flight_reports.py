@@ -16,7 +16,7 @@ from tailspan_vllm.export.in_flight_reports import (
     REPORT_S,
     InFlightReports,
 )
-from tailspan_vllm.export.outbox import Backoff
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.exchange import Exchange, Flight

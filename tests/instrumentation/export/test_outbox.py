@@ -4,20 +4,15 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 import pytest
-from tailspan_vllm.export.outbox import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    LONGEST_REQUESTED_PAUSE_S,
-    Backoff,
-    Outbox,
-)
+from tailspan_vllm.export.outbox import Outbox
+from tailspan_vllm.export.retry import FIRST_PAUSE_S, Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 
 POISON = "poison"
 
 
 class Setting:
-    """An outlet for texts, with a scripted collector and a clock that is set by hand."""
+    """An outbox for strings, with a scripted collector and a clock that is set by hand."""
 
     def __init__(self, batch_limit: int = 512) -> None:
         self.now = 0.0
@@ -26,7 +21,7 @@ class Setting:
         self.accepted: list[str] = []
         self.dropped: Counter[str] = Counter()
         self.noted: list[Outcome] = []
-        self.outlet = Outbox[str](
+        self.outbox = Outbox[str](
             self._post,
             _encode,
             batch_limit,
@@ -58,19 +53,19 @@ def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
     items = [POISON if index in refused else str(index) for index in range(600)]
     queue, taken = deque(items), list[str]()
     for _ in range(10):
-        setting.outlet.send(queue, taken.extend)
+        setting.outbox.send(queue, taken.extend)
     assert not queue
     assert taken == items
     assert setting.accepted == [item for item in items if item != POISON]
     assert setting.dropped == {"refused": len(refused)}
-    setting.outlet.send(deque(map(str, range(600))))
+    setting.outbox.send(deque(map(str, range(600))))
     assert len(setting.posted[-1]) >= 88  # sizes grow again
 
 
 def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:
     """A text that protobuf cannot carry, say."""
     setting = Setting()
-    setting.outlet.send(deque(["a", "\ud800", "b"]))
+    setting.outbox.send(deque(["a", "\ud800", "b"]))
     assert setting.accepted == ["a", "b"]
     assert setting.dropped == {"refused": 1}
 
@@ -80,7 +75,7 @@ def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.REFUSED)
     queue = deque(map(str, range(512)))
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     assert len(setting.posted) <= 64
     assert setting.dropped["refused"] == 512 - len(queue)
 
@@ -90,31 +85,14 @@ def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.BUSY, wait_s=40.0)
     queue = deque("abc")
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     setting.now = 39.9
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     assert setting.posted == [["a", "b", "c"]]
     setting.answer, setting.now = None, 40.0
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     assert setting.accepted == ["a", "b", "c"]
     assert not setting.dropped
-
-
-def test_pauses_double_up_to_a_limit_and_begin_anew() -> None:
-    """A collector that is back is found within half a minute."""
-    backoff, now, pauses = Backoff(jitter=lambda: 1.0), 0.0, []
-    for _ in range(8):
-        backoff.wait(now, None)
-        begun = now
-        while not backoff.due(now):
-            now += 0.5
-        pauses.append(now - begun)
-    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-    assert pauses[-1] == LONGEST_PAUSE_S
-    backoff.reset()
-    assert backoff.due(now)
-    backoff.wait(0.0, 1e9)
-    assert backoff.due(LONGEST_REQUESTED_PAUSE_S)
 
 
 def test_a_denied_sender_loses_one_batch_a_pause() -> None:
@@ -122,11 +100,11 @@ def test_a_denied_sender_loses_one_batch_a_pause() -> None:
     setting = Setting(batch_limit=2)
     setting.answer = Outcome(Verdict.DENIED, "HTTP 401 Unauthorized")
     queue = deque("abcdef")
-    setting.outlet.send(queue)
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
+    setting.outbox.send(queue)
     assert (list(queue), setting.dropped) == (list("cdef"), {"denied": 2})
     setting.answer, setting.now = None, FIRST_PAUSE_S
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     assert setting.accepted == list("cdef")
 
 
@@ -135,5 +113,5 @@ def test_what_a_collector_rejects_of_an_accepted_batch_is_counted() -> None:
     setting = Setting()
     setting.answer = Outcome(Verdict.ACCEPTED, "partial success", rejected=10**9)
     queue = deque("abc")
-    setting.outlet.send(queue)
+    setting.outbox.send(queue)
     assert (list(queue), setting.dropped) == ([], {"rejected": 3})

@@ -18,7 +18,7 @@ from store.alerting.slo_counts import (
     stepped_counts,
     summed_counts,
 )
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from telemetry.requests import Source
 
 FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
@@ -78,7 +78,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
     keep_evaluation(engine, "chat", 120, [incident(60, False), incident(120, True)])
     keep_notifications(engine, [notification(60), notification(120)])
     assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND, simulated]
-    forget_simulated(engine)
+    delete_simulation(engine)
     assert counted(engine, "a") == Counted(0, 120)
     assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND]
     assert [each.fired_unix_s for each in read_incidents(engine, "chat")] == [60]
@@ -93,7 +93,7 @@ def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(
     keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
     keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
     keep_counts(engine, "c", [FIRST], Counted(0, 180))
-    forget_simulated(engine)
+    delete_simulation(engine)
     assert counted(engine, "a") == Counted(105, 180)
     assert counted(engine, "b") is None
     assert counted(engine, "c") == Counted(0, 180)

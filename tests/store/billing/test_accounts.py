@@ -14,7 +14,7 @@ from store import dialects
 from store.billing.accounts import accounts
 from store.connections import writing
 from store.queries import Window
-from store.retention import forget_older
+from store.retention import delete_older
 from store.rollups.building import settle
 from store.rollups.marks import SAMPLED
 from store.writer import Writer
@@ -79,7 +79,7 @@ def test_of_samples_that_went_before_they_were_rolled_up_it_is_told_from_when_en
     """A database of a Tailspan that rolled up requests alone."""
     keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     settle(engine, HOUR_S + 10_000)
-    forget_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
+    delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
     assert accounts(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, SAMPLED.state, SAMPLED.state.c.width_s > 0)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, delete
 
 from store.columns import evidence as evidences
-from store.columns.column_cache import STRETCH_NS, KeptColumns
-from store.columns.evidence import KeptEvidence, evidence
+from store.columns.column_cache import STRETCH_NS, ColumnCache
+from store.columns.evidence import EvidenceCache, evidence
 from store.connections import writing
 from store.queries import Window, request_table
 from store.schema import REQUESTS
@@ -45,9 +45,9 @@ def reading(engine: Engine) -> Reading:
     return Reading(engine)
 
 
-def kept(engine: Engine, reading: Reading, **given: Any) -> KeptColumns:
+def kept(engine: Engine, reading: Reading, **given: Any) -> ColumnCache:
     """What is kept of its requests."""
-    return KeptColumns(engine, REQUESTS.c.received_unix_ns, reading, **given)
+    return ColumnCache(engine, REQUESTS.c.received_unix_ns, reading, **given)
 
 
 def stretches(first: float, end: float) -> Window:
@@ -128,7 +128,7 @@ def test_a_better_word_elsewhere_is_heard(
 ) -> None:
     """A client's row is passed over once the server's comes, though in another stretch."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
-    found = KeptEvidence(engine, COLUMNS)
+    found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]
     write(row(10, request_id="chatcmpl-x"))
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0]
@@ -177,7 +177,7 @@ def test_kept_evidence_is_the_evidence(
     ]
     write(*(row(number, tenant=f"t{number % 2}") for number in range(9)), *samples)
     wanted = [*COLUMNS, "of_a_later_version"]
-    found = KeptEvidence(engine, wanted)
+    found = EvidenceCache(engine, wanted)
     for equals in ({}, {"tenant": "t1"}, {"tenant": None}, {"model": "m"}):
         ours = found.read(stretches(0.5, 2.5), equals)
         plain = evidence(engine, stretches(0.5, 2.5), wanted, equals)
@@ -190,6 +190,6 @@ def test_kept_evidence_is_the_evidence(
         assert ours.engines["steps_total"].to_pylist() == plain.engines["steps_total"].to_pylist()
         assert ours.samples_every_s is None
     monkeypatch.setattr(evidences, "MOST_SAMPLES", 400)
-    thinned = KeptEvidence(engine, wanted).read(stretches(0, 2), {})
+    thinned = EvidenceCache(engine, wanted).read(stretches(0, 2), {})
     assert thinned.samples_every_s is not None
     assert 0 < thinned.engines.num_rows < 700

@@ -13,12 +13,12 @@ from store.replicas.engine_starts import (
     MOST_UNSEEN,
     UNSEEN_NS,
     StartKey,
+    delete_starts,
     expendable,
-    forget_starts,
     in_force,
     starts_of,
 )
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart
@@ -86,7 +86,7 @@ def test_simulated_starts_are_forgotten_with_the_rest(
 ) -> None:
     """A real engine's start stays."""
     keep(a_start(), a_start(replica="sim-0", simulated=True))
-    assert forget_simulated(engine) == 1
+    assert delete_simulation(engine) == 1
     assert in_force(engine) == [a_start()]
 
 
@@ -95,7 +95,7 @@ def test_simulated_gpus_are_forgotten_with_the_rest(
 ) -> None:
     """A real GPU's samples stay."""
     write(gpu_row(1), gpu_row(2, simulated=True))
-    assert forget_simulated(engine) == 1
+    assert delete_simulation(engine) == 1
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
@@ -160,6 +160,6 @@ def test_made_up_starts_are_deleted_and_those_of_sampled_engines_stay(
     keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(450)))
     write(sample_row(1))
     now_ns = START_NS + 2 * HOUR_NS
-    assert forget_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 450
+    assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 450
     assert in_force(engine) == [a_start()]
-    assert forget_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 0
+    assert delete_starts(engine, 7 * DAY_NS, 400 * DAY_NS, now_ns) == 0

@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from store.alerting.slo_marks import read_marks
 from store.errors import RowRefused
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
-from store.retention import forget_older
-from store.simulation_removal import forget_simulated
+from store.retention import delete_older
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline, Source
@@ -121,7 +121,7 @@ def test_simulated_reports_go_with_the_simulation(engine: Engine) -> None:
     with Writer(engine) as writer:
         simulated = report(2, seen_s=30, source=Source.SIMULATOR)
         writer.submit([], [], in_flight=[report(), simulated]).result(10)
-    assert forget_simulated(engine) == 1
+    assert delete_simulation(engine) == 1
     assert seen(engine) == [20]
 
 
@@ -130,5 +130,5 @@ def test_reports_of_a_server_that_ended_are_kept_as_long_as_rows(sqlite: Engine)
     with Writer(sqlite) as writer:
         reports = [report(), report(2, seen_s=600)]
         writer.submit([], [], in_flight=reports).result(10)
-    forget_older(sqlite, 100 * S, (START_S + 650) * S, pause=lambda: None)
+    delete_older(sqlite, 100 * S, (START_S + 650) * S, pause=lambda: None)
     assert seen(sqlite) == [600]

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from store.database import open_database
-from store.requests.lookup import LONGEST, MOST, named, oldest_request_unix_ns
+from store.requests.lookup import LONGEST, MOST, find_requests, oldest_request_unix_ns
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
@@ -24,7 +24,7 @@ def fill(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
 
 def spans(engine: Engine, words: str) -> list[str]:
     """The rows that are meant, by their spans."""
-    found: list[str] = named(engine, words)["span_id"].to_pylist()
+    found: list[str] = find_requests(engine, words)["span_id"].to_pylist()
     return found
 
 
@@ -50,7 +50,7 @@ def test_a_trace_of_several_requests_means_them_all_in_their_order(
     """An agent calls more than once; no more are told than somebody can choose from."""
     trace = "ef" * 16
     fill(engine, [request_row(number, trace_id=trace) for number in range(MOST + 3)])
-    found = named(engine, trace)
+    found = find_requests(engine, trace)
     assert found.num_rows == MOST
     received = found["received_unix_ns"].to_pylist()
     assert received == sorted(received)
@@ -86,7 +86,7 @@ def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: R
         asked.append((statement, values))
 
     for words in ("ab" * 16, f"{'ab' * 16}/{1:016x}"):
-        assert named(engine, words).num_rows == 1
+        assert find_requests(engine, words).num_rows == 1
     plans = []
     with engine.connect() as connection:
         for statement, values in [each for each in asked if "request_id" in each[0]]:
@@ -122,7 +122,7 @@ def test_of_two_who_tell_of_one_request_the_better_is_meant(
 def test_words_that_name_nothing_find_nothing(engine: Engine, request_row: Row, words: str) -> None:
     """Nothing in them is a pattern, and nothing is SQL."""
     fill(engine, [request_row(1)])
-    assert named(engine, words).num_rows == 0
+    assert find_requests(engine, words).num_rows == 0
 
 
 def test_the_oldest_request_is_told(engine: Engine, request_row: Row) -> None:

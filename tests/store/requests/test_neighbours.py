@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Engine
 
-from store.requests.lookup import named
+from store.requests.lookup import find_requests
 from store.requests.neighbours import AROUND_NS, neighbours, place_of
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -28,7 +28,7 @@ def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: R
     ]
     with Writer(engine) as writer:
         writer.submit(rows, []).result()
-    (row,) = named(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
+    (row,) = find_requests(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
     found = neighbours(engine, row, ["e2e_s", "of_a_later_version"])
     seconds = [(at - START_NS) // 10**9 for at in found["received_unix_ns"].to_pylist()]
     assert seconds == [1, 9, 10, 11]
@@ -42,6 +42,6 @@ def test_without_a_replica_it_has_no_neighbours(engine: Engine, request_row: Row
     rows = [request_row(1), request_row(1, trace_id="f" * 32)]
     with Writer(engine) as writer:
         writer.submit(rows, []).result()
-    (row,) = named(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
+    (row,) = find_requests(engine, f"{rows[0].trace_id}/{rows[0].span_id}").to_pylist()
     assert row["replica"] is None
     assert neighbours(engine, row, ["e2e_s"])["trace_id"].to_pylist() == [rows[0].trace_id]

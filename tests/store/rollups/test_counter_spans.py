@@ -17,7 +17,7 @@ from store import dialects
 from store.billing.accounts import accounts
 from store.connections import writing
 from store.queries import Window
-from store.retention import forget_older, forget_older_rollups
+from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
 from store.rollups.building import settle
 from store.rollups.counter_spans import Stretches, end_to_end, joined
@@ -25,7 +25,7 @@ from store.rollups.marks import SAMPLED, begin, marked, pending
 from store.rollups.sample_rollups import stretches
 from store.rollups.sample_tables import ENGINES, KINDS, SAMPLE_MARKS
 from store.rollups.tables import HOUR_S, MINUTE_S
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from telemetry.accounts import COEFFICIENTS, WORK
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -226,21 +226,21 @@ def test_a_bill_outlives_the_samples_and_then_the_minutes(
     """Rows for a week, minutes for longer, hours for longest; then it is told from when on."""
     write(*fleet(sample_row, gpu_row))
     of_rows = told(engine)
-    forget_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
+    delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
     same(told(engine), of_rows)
     assert accounts(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # that late, it is refused
     settle(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
     same(told(engine), of_rows)
-    forget_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
+    delete_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
     assert kept(engine, MINUTE_S) == 0
     assert kept(engine, HOUR_S) == 3
     same(told(engine), of_rows)
     inside = accounts(engine, INSIDE)
     assert inside.from_unix_ns == START_S * S
     same(told(engine, INSIDE), of_rows)
-    forget_older_rollups(engine, 20 * DAY_S * S, 20 * DAY_S * S, LATER_S * S)
+    delete_older_rollups(engine, 20 * DAY_S * S, 20 * DAY_S * S, LATER_S * S)
     assert kept(engine, HOUR_S) == 0
     assert accounts(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
 
@@ -254,7 +254,7 @@ def test_what_a_simulator_told_is_forgotten_without_the_rest(
     settle(engine, LATER_S)
     window = Window(0, LATER_S * S)
     assert accounts(engine, window).simulated
-    forget_simulated(engine)
+    delete_simulation(engine)
     found = accounts(engine, window)
     assert not found.simulated
     assert {each.replica for each in found.engines.counts} == {"real"}

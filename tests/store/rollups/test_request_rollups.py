@@ -17,7 +17,7 @@ from store.columns.request_columns import request_columns
 from store.connections import writing
 from store.database import open_database
 from store.queries import Window, request_table
-from store.retention import forget_older, forget_older_rollups
+from store.retention import delete_older, delete_older_rollups
 from store.rollups import request_rollups
 from store.rollups.buckets import merged, nearest_ranks
 from store.rollups.building import settle
@@ -26,7 +26,7 @@ from store.rollups.marks import begin, marked, pending
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.quantiles import quantile
 from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
@@ -237,7 +237,7 @@ def test_what_a_simulator_did_is_forgotten_without_the_rest(
     question = asked(engine)
     assert question.sums(()).requests.tolist() == [2]
     assert question.simulated
-    forget_simulated(engine)
+    delete_simulation(engine)
     settle(engine, LATER_S)
     question = asked(engine)
     assert question.sums(()).requests.tolist() == [1]
@@ -249,7 +249,7 @@ def test_rollups_outlive_the_requests_they_are_of(
 ) -> None:
     """And are not made anew of the one that comes when the others are gone."""
     write(*(request_row(i, received_unix_ns=(START_S + i) * S) for i in range(100)))
-    forget_older(engine, 3600 * S, LATER_S * S, pause=lambda: None)
+    delete_older(engine, 3600 * S, LATER_S * S, pause=lambda: None)
     assert counts(engine) == {(0,): 100}
     write(request_row(200, received_unix_ns=START_S * S))
     settle(engine, LATER_S)
@@ -266,7 +266,7 @@ def test_minutes_go_and_hours_stay_for_longer(
     asked_for = Window((START_S + 120) * S, (START_S + 7000) * S)
     assert asked(engine, asked_for).plan.window == Window((START_S + 120) * S, (START_S + 7020) * S)
     now_s = START_S + 2 * 3600 + 90 * 86_400
-    forget_older_rollups(engine, 90 * 86_400 * S, 400 * 86_400 * S, now_s * S)
+    delete_older_rollups(engine, 90 * 86_400 * S, 400 * 86_400 * S, now_s * S)
     with engine.connect() as connection:
         left = connection.scalars(
             select(ROLLUPS.c.from_unix_s).where(
@@ -278,16 +278,16 @@ def test_minutes_go_and_hours_stay_for_longer(
     assert question.plan.window == Window(START_S * S, (START_S + 7200) * S)
     assert question.sums(()).requests.tolist() == [6]
     assert counts(engine, step_s=60)[0,] == 3
-    forget_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
+    delete_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
     assert asked(engine).sums(()).requests.tolist() == []
     with pytest.raises(ValueError, match="hours must be kept for as long as minutes"):
-        forget_older_rollups(engine, 2 * S, S, LATER_S * S)
+        delete_older_rollups(engine, 2 * S, S, LATER_S * S)
 
 
-def test_labels_that_rollups_do_not_tell_are_refused(engine: Engine) -> None:
+def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
     """By name, with those that are allowed."""
     settle(engine, LATER_S)
-    with pytest.raises(ValueError, match=r"do not tell 'config'; allowed: model, lora"):
+    with pytest.raises(ValueError, match=r"have no label 'config'; allowed: model, lora"):
         rollups(engine, EVER, by=["config"])
     with pytest.raises(ValueError, match="multiple of 60 s, not 90"):
         rollups(engine, EVER, step_s=90)

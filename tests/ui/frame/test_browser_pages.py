@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
 from ui.frame.pages import FIRST, PAGES
-from ui.serving.launch import OBJECTIVES_KEY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 

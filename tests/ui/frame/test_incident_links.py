@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from alerts import groups
 from alerts.explorer_links import incident_link
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from cli.main import tailspan
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
@@ -22,7 +23,6 @@ from tests.chat_objective import chat_openslo
 from tests.ui.opening import Open, markup
 from ui.frame import address
 from ui.frame.view import View
-from ui.serving.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
 START_S = 1_763_600_000

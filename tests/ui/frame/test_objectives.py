@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo import OBJECTIVES
 from ui.frame.objectives import read_objectives, short
-from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE
 
 

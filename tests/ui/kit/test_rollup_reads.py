@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.database import open_database
 from store.queries import Window, request_table
-from store.retention import forget_older
+from store.retention import delete_older
 from store.rollups.building import settle
 from telemetry.requests import LATENCIES
 from ui.kit import percentiles, phases, rollup_reads, store_reads
@@ -72,7 +72,7 @@ def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> Non
 
 def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
     """The headline counts them; the table of the slowest is empty."""
-    forget_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
+    delete_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is not None
     assert found.requests.num_rows == 0

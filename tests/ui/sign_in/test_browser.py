@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from analysis.sign_in_file import load_sign_in
 from rig.ports import free_port
-from ui.sign_in.config import load_sign_in
 
 pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
 

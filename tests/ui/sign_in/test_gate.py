@@ -11,9 +11,9 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from alerts.secrets import Secret
+from analysis.sign_in_file import SignIn
+from server.explorer_launch import launch
 from tests.ui.opening import Open, markup
-from ui.serving.launch import launch
-from ui.sign_in.config import SignIn
 from ui.sign_in.gate import Verdict, judge
 from ui.sign_in.redirect import COOKIE, WayBack
 

@@ -14,6 +14,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.cost import managed_prices, sustained_rate
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
@@ -26,7 +27,6 @@ from telemetry.accounts import Accounts
 from ui.frame.view import PAYERS
 from ui.kit.filtered_accounts import cells_of, of_replica
 from ui.kit.time_bins import SECOND_NS
-from ui.views.cost.comparison import compared, kept
 
 DIMENSIONS: Final = PAYERS
 """What costs are told by: also the labels that the reader can filter by."""
@@ -120,7 +120,7 @@ def read_spending(
             _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
-    held, missing = compared(tokens_by_model(cells_of(read_.cells, equals)), prices)
+    held, missing = managed_prices(tokens_by_model(cells_of(read_.cells, equals)), prices)
     all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
     return Spending(
         window=billed,
@@ -129,7 +129,7 @@ def read_spending(
         steps=steps,
         compared=held,
         not_compared=missing,
-        break_even=break_even(whole.usd_per_hour, held, kept(engine, billed, objectives))
+        break_even=break_even(whole.usd_per_hour, held, sustained_rate(engine, billed, objectives))
         if all_in_view
         else None,
         energy=total_energy(energy(read_, prices, whole.uptime).values()),

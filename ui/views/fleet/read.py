@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from diagnosis.inputs.arrow import requests_of, samples_of
 from roofline.peakfile import peaks_in_force
-from store.columns.downsampled import Thinned, engine_samples, gpu_samples, requests
+from store.columns.downsampled import Downsampled, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.requests import Source
@@ -86,7 +86,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
 def _fleet(
     window: Window,
     names: Sequence[str],
-    samples: Thinned,
+    samples: Downsampled,
     gpus: pa.Table,
     asked: pa.Table,
     starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
@@ -117,7 +117,7 @@ def _fleet(
     )
 
 
-def _bins(window: Window, samples: Thinned) -> Bins:
+def _bins(window: Window, samples: Downsampled) -> Bins:
     """As narrow as can be drawn, and never narrower than what was read lies apart."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     least_s = max(1, samples.every_s if samples.one_in > 1 else 1)

@@ -15,7 +15,7 @@ from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
 from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
-from store.requests.lookup import named, oldest_request_unix_ns
+from store.requests.lookup import find_requests, oldest_request_unix_ns
 from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
@@ -86,7 +86,7 @@ def _minute() -> int:
 
 
 def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = named(engine, asked).to_pylist()
+    found: list[dict[str, Any]] = find_requests(engine, asked).to_pylist()
     if not found:  # which is not kept: it may come at any moment
         raise LookupError(asked)
     return found

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.ui.opening import Open, markup, navigation
 from ui.frame.pages import BY_KEY
-from ui.serving.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
 START_S = 1_763_600_000

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import streamlit as st
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.columns import evidence
 from store.database import open_database
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, address, markup, navigation
 from ui.frame.pages import BY_KEY
-from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE
 from ui.views.root_cause.read import Material, read_material
 

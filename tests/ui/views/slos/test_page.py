@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.database import open_database
 from tests.ui.opening import Open, markup
-from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE
 
 Database = Callable[..., str]

@@ -16,8 +16,9 @@ from alerts.documents import Items, Reader, Text, read_documents
 from alerts.errors import DocumentError, shown
 from alerts.secrets import SOURCES, Secret, read_secret
 from telemetry.addresses import is_loopback
-from ui.serving.launch import SIGN_IN_KEY
 
+SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
+"""The variable that names the file."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from alerts.errors import DocumentError
-from ui.sign_in.config import SignIn, load_sign_in
+from analysis.sign_in_file import SignIn, load_sign_in
 
 WHOLE = """\
 issuer: https://login.example.org/realms/ops

@@ -1,27 +1,23 @@
 """How the explorer is started: one command line, for whoever runs it as a process."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
 from collector.listen.host_check import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
+from telemetry import child_process
 
 if TYPE_CHECKING:  # its library is only wanted where readers sign in
-    from ui.sign_in.config import SignIn
+    from analysis.sign_in_file import SignIn
 
 DEFAULT_PORT: Final = 8501
-
-OBJECTIVES_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The environment's word for the files and folders of the objectives in force, as PATH has them."""
-
-SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
-"""The environment's word for the file that says how readers sign in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +93,7 @@ def launch(
         environment[HOSTS_KEY] = ",".join(names_in(allowed_hosts, os.environ))
     return Launch(
         command=(
-            # Not from the working directory: it may hold a `ui` of its own.
-            *(sys.executable, "-P", "-m", "ui.serving.process"),
+            *child_process.command("ui.serving.process"),
             *(f"--{name}={value}" for name, value in options.items() if value),
         ),
         environment=environment,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ui.serving.launch import launch
+from server.explorer_launch import launch
 
 
 def test_it_listens_on_loopback_and_calls_nobody() -> None:

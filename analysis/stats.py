@@ -1,0 +1,205 @@
+"""Counts, rates and latency percentiles of requests, by any labels."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Engine
+
+from store import queries
+from store.queries import Window
+from store.rollups.buckets import Quantiles, nearest_ranks
+from store.rollups.queries import Rollups, rollups
+from store.rollups.tables import LABELS as ROLLED_LABELS
+from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
+from telemetry.requests import LATENCIES, Outcome
+from telemetry.sketches import IntArray
+
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+IDENTITIES: Final = ("trace_id", "span_id", "request_id")
+"""Labels that identify one request; grouping by them is useless."""
+
+DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
+"""Labels to group by."""
+
+MOST_READ: Final = 300_000
+"""Requests that are read one by one: about a second's work."""
+
+_POINTS = (*PERCENTILES, "p99_low", "p99_high")
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuestion:
+    """Which requests to count, and how to group them."""
+
+    window: Window
+    equals: Mapping[str, str | None] = field(default_factory=dict)
+    by: Sequence[str] = ()
+    precision: Literal["auto", "exact", "sketch"] = "auto"
+    """`exact` reads the requests, `sketch` the rollups; `auto` chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatsAnswer:
+    """The groups, and how they were computed."""
+
+    groups: list[dict[str, Any]]
+    precision: Literal["exact", "sketch"]
+    """`sketch` is exact to 1 %."""
+    window: Window
+    simulated: bool
+    overflowed: int = 0
+    """Requests with a label value beyond the limit of the rollups."""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    """Requests by source; rollups do not have it."""
+
+
+def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
+    """Answer from the requests if they are few enough and still stored, otherwise from rollups.
+
+    Raises:
+        ValueError: a label does not exist, or rollups were asked for and do not have it.
+    """
+    window = question.window
+    if question.precision == "exact" or not (found := _rolled_up(engine, question)):
+        columns = [*question.by, *LATENCIES, "outcome", "output_tokens", "source"]
+        requests = queries.request_table(
+            engine, window, equals=question.equals, columns=list(dict.fromkeys(columns))
+        )
+        groups = group_stats(requests, question.by, window) if requests.num_rows else []
+        sources = Counter(requests["source"].to_pylist())
+        simulated = queries.simulated(engine, window)
+        return StatsAnswer(groups, "exact", window, simulated, sources=sources)
+    groups = rolled_stats(found, question.by)
+    return StatsAnswer(groups, "sketch", found.plan.window, found.simulated, found.overflowed())
+
+
+def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
+    """Return the rollups to answer from; None if the requests are to be read."""
+    window = question.window
+    if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
+        if question.precision == "sketch":
+            raise ValueError(
+                f"precision sketch: rollups do not have {', '.join(sorted(unknown))};"
+                f" allowed: {', '.join(ROLLED_LABELS)}"
+            )
+        return None
+    found = rollups(engine, window, by=question.by, equals=question.equals)
+    if found is None or question.precision == "sketch":
+        return found
+    gone = found.requests_gone_before_unix_ns() > window.from_unix_ns
+    return found if gone or found.number() > MOST_READ else None
+
+
+def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> list[dict[str, Any]]:
+    """Return one object per group, the largest group first.
+
+    Args:
+        found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
+        dimensions: labels to group by; none for a single group.
+        window: the time range for rates.
+    """
+    length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    groups = [
+        {**labels, **_stats(members, length_s)} for labels, members in _grouped(found, dimensions)
+    ]
+    return _largest_first(groups, dimensions)
+
+
+def _largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> list[dict[str, Any]]:
+    return sorted(groups, key=lambda g: (-g["requests"], [str(g[d]) for d in dimensions]))
+
+
+def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the same from rollups."""
+    window = found.plan.window
+    length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    sums = found.sums(["output_tokens"])
+    quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
+    # The rollups are grouped by outcome as well, and added up again.
+    by_outcome = found.again(by=(*dimensions, "outcome"))
+    ended = dict(zip((c := by_outcome.sums(())).cells.tolist(), c.requests.tolist(), strict=True))
+    groups = []
+    for place, requests in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True):
+        group = found.groups[place]
+        tokens = sums.facts["output_tokens"][sums.cells == place][0]
+        groups.append(
+            {
+                **_named(dimensions, group),
+                "requests": requests,
+                **{
+                    name: sum(
+                        number
+                        for cell, number in ended.items()
+                        if by_outcome.groups[cell] == (*group, outcome.value)
+                    )
+                    for name, outcome in (("errors", Outcome.ERROR), ("aborted", Outcome.ABORT))
+                },
+                "throughput_rps": requests / length_s,
+                "output_tokens_per_s": float(tokens[1]) / length_s if tokens[0] else None,
+                **{
+                    latency: dict(zip(_POINTS, _known(quantiles[latency], place), strict=True))
+                    for latency in LATENCIES
+                },
+            }
+        )
+    return _largest_first(groups, dimensions)
+
+
+def _ranks(total: IntArray) -> IntArray:
+    """Ranks of the percentiles, and the interval of ranks of the 99th."""
+    interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
+    points = nearest_ranks(tuple(PERCENTILES.values()))(total)
+    return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
+
+
+def _known(found: Quantiles, place: int) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in found.value_s[place]]
+
+
+def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
+    """A group's labels, with the types that requests have."""
+    named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
+    if named.get("streamed") is not None:
+        named["streamed"] = named["streamed"] == "true"
+    return named
+
+
+def _grouped(
+    found: pa.Table, dimensions: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Yield each group's labels and its requests."""
+    if not dimensions:
+        yield {}, found
+        return
+    numbered = found.append_column("row", pa.array(np.arange(found.num_rows)))
+    grouped = numbered.group_by(list(dimensions), use_threads=False).aggregate([("row", "list")])
+    for group in grouped.to_batches(max_chunksize=1):
+        labels = {name: group[name][0].as_py() for name in dimensions}
+        yield labels, found.take(group["row_list"].flatten())
+
+
+def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
+    def ended(outcome: Outcome) -> int:
+        return int(pc.sum(pc.equal(members["outcome"], outcome.value)).as_py())
+
+    output_tokens = pc.sum(members["output_tokens"]).as_py()
+    return {
+        "requests": members.num_rows,
+        "errors": ended(Outcome.ERROR),
+        "aborted": ended(Outcome.ABORT),
+        "throughput_rps": members.num_rows / length_s,
+        "output_tokens_per_s": None if output_tokens is None else output_tokens / length_s,
+        **{latency: _percentiles(members[latency].drop_null().to_numpy()) for latency in LATENCIES},
+    }
+
+
+def _percentiles(values_s: FloatArray) -> dict[str, float | None]:
+    low, high = rank_interval(values_s, PERCENTILES["p99"]) or (None, None)
+    points = {name: quantile(values_s, q) for name, q in PERCENTILES.items()}
+    return {**points, "p99_low": low, "p99_high": high}

@@ -1,0 +1,97 @@
+"""The retry rules of everything that sends OTLP: the plugin, the simulator, forwarding, GPU agents.
+
+`transport.Outcome` classifies an answer. After a retryable answer `Backoff` determines the pause.
+`deliver` repeats one message; `outbox.Outbox` also splits and drops batches of items.
+
+Source: OTLP specification, "Retryable response codes", "Throttling".
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from tailspan_vllm.export.transport import Outcome
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
+sender reaches the collector again within about 30 s."""
+
+JITTER: Final = 0.2
+"""The same as OpenTelemetry's. It keeps the servers of a fleet from retrying simultaneously."""
+
+LONGEST_REQUESTED_PAUSE_S: Final = 300.0
+"""The longest pause that a collector may request. By then the queue would be full, so a collector
+or proxy that requests more is misconfigured."""
+
+
+class Backoff:
+    """Computes when to send again.
+
+    Args:
+        jitter: a random factor around 1.
+        first_s: the first pause; each further pause is twice as long.
+        longest_s: the longest pause.
+        longest_requested_s: the longest pause that the receiver may request.
+    """
+
+    def __init__(
+        self,
+        jitter: Callable[[], float] | None = None,
+        *,
+        first_s: float = FIRST_PAUSE_S,
+        longest_s: float = LONGEST_PAUSE_S,
+        longest_requested_s: float = LONGEST_REQUESTED_PAUSE_S,
+    ) -> None:
+        self._jitter = jitter or (lambda: random.uniform(1 - JITTER, 1 + JITTER))
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._longest_requested_s = longest_requested_s
+        self._pause_s = first_s
+        self._not_before = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether the pause is over."""
+        return now >= self._not_before
+
+    def wait(self, now: float, requested_s: float | None) -> float:
+        """Begin a pause: as long as requested, or twice the last one. Return its seconds.
+
+        A request of 0 s, such as a Retry-After date in the past, is ignored.
+        """
+        if not requested_s:
+            pause_s = self._pause_s * self._jitter()
+            self._pause_s = min(2 * self._pause_s, self._longest_s)
+        else:
+            pause_s = min(requested_s, self._longest_requested_s)
+        self._not_before = now + pause_s
+        return pause_s
+
+    def reset(self) -> None:
+        """Reset the pause, after a message was accepted."""
+        self._pause_s, self._not_before = self._first_s, 0.0
+
+
+def deliver(
+    send: Callable[[], Outcome],
+    backoff: Backoff,
+    *,
+    clock: Callable[[], float],
+    pause: Callable[[float], object],
+    last_attempt: Callable[[], bool],
+) -> Outcome:
+    """Send one message until it is accepted or refused.
+
+    Args:
+        send: sends it once.
+        backoff: determines the pauses.
+        clock: monotonic seconds.
+        pause: waits.
+        last_attempt: whether to stop after a retryable answer.
+
+    Returns: the last outcome; it is retryable if `last_attempt` returned True.
+    """
+    while (outcome := send()).retryable and not last_attempt():
+        pause(backoff.wait(clock(), outcome.wait_s))
+    backoff.reset()
+    return outcome

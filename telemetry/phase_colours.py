@@ -1,0 +1,16 @@
+"""One colour per phase of a request, for every page, dashboard and picture.
+
+Readers with a colour vision deficiency can tell them apart, on light and on dark
+(tests/ui/kit/test_colours.py measures both).
+"""
+
+from typing import Final
+
+FRONTEND: Final = "#686663"
+QUEUE: Final = "#e5aa1f"
+PREFILL: Final = "#2a60b5"
+DECODE: Final = "#1da9a3"
+PREEMPTED: Final = "#c8242b"
+OTHERS: Final = "#c693e7"
+STALL: Final = "#121212"
+DELIVERY: Final = "#e0ddd5"

@@ -1,0 +1,49 @@
+"""Counts and percentiles of groups of requests."""
+
+from collections import defaultdict
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.stats import group_stats
+from store.queries import Window
+from telemetry.requests import LATENCIES, Outcome
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", None]),
+            st.sampled_from([0, 1, None]),
+            st.sampled_from(list(Outcome)),
+            st.none() | st.floats(0, 100),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_the_groups_partition_the_requests(
+    rows: list[tuple[str | None, int | None, Outcome, float | None]],
+) -> None:
+    """Every request is in one group, by its labels, unknown ones among them."""
+    found = pa.table(
+        {
+            "tenant": pa.array([row[0] for row in rows], pa.string()),
+            "engine": pa.array([row[1] for row in rows], pa.int64()),
+            "outcome": [row[2].value for row in rows],
+            "output_tokens": pa.array([row[1] for row in rows], pa.int64()),
+            **{name: pa.array([row[3] for row in rows], pa.float64()) for name in LATENCIES},
+        }
+    )
+    expected: dict[tuple[object, object], list[Outcome]] = defaultdict(list)
+    for tenant, engine, outcome, _ in rows:
+        expected[tenant, engine].append(outcome)
+    groups = group_stats(found, ["tenant", "engine"], Window(0, 10**9))
+    assert {
+        (g["tenant"], g["engine"]): (g["requests"], g["errors"], g["aborted"]) for g in groups
+    } == {
+        labels: (len(ended), ended.count(Outcome.ERROR), ended.count(Outcome.ABORT))
+        for labels, ended in expected.items()
+    }
+    assert [g["requests"] for g in groups] == sorted((g["requests"] for g in groups), reverse=True)

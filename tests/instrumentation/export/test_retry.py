@@ -1,0 +1,67 @@
+"""Pauses double or follow the request; only a retryable answer is repeated."""
+
+import pytest
+from tailspan_vllm.export.retry import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    LONGEST_REQUESTED_PAUSE_S,
+    Backoff,
+    deliver,
+)
+from tailspan_vllm.export.transport import Outcome, Verdict
+
+ACCEPTED = Outcome(Verdict.ACCEPTED)
+UNREACHABLE = Outcome(Verdict.UNREACHABLE)
+
+
+def test_pauses_double_up_to_a_limit_and_restart() -> None:
+    """A collector that restarts is found within half a minute."""
+    backoff = Backoff(jitter=lambda: 1.0)
+    pauses = [backoff.wait(0.0, None) for _ in range(8)]
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert not backoff.due(LONGEST_PAUSE_S - 1)
+    assert backoff.due(LONGEST_PAUSE_S)
+    backoff.reset()
+    assert backoff.due(0.0)
+    assert backoff.wait(0.0, None) == FIRST_PAUSE_S
+
+
+@pytest.mark.parametrize(
+    ("requested_s", "pause_s"),
+    [(7.0, 7.0), (1e9, LONGEST_REQUESTED_PAUSE_S), (0.0, FIRST_PAUSE_S)],
+)
+def test_a_requested_pause_is_kept_within_limits(requested_s: float, pause_s: float) -> None:
+    """A request of 0 s, such as a date in the past, would retry without a pause."""
+    assert Backoff(jitter=lambda: 1.0).wait(0.0, requested_s) == pause_s
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "result"),
+    [
+        ([ACCEPTED], 1, ACCEPTED),
+        ([UNREACHABLE, Outcome(Verdict.BUSY), ACCEPTED], 3, ACCEPTED),
+        ([UNREACHABLE, Outcome(Verdict.REFUSED)], 2, Outcome(Verdict.REFUSED)),
+        ([Outcome(Verdict.DENIED)], 1, Outcome(Verdict.DENIED)),
+        ([UNREACHABLE] * 9, 4, UNREACHABLE),
+    ],
+)
+def test_a_message_is_sent_until_it_is_accepted_or_refused(
+    answers: list[Outcome], attempts: int, result: Outcome
+) -> None:
+    """Or until `last_attempt`, here the fourth."""
+    sent, pauses = list[Outcome](), list[float]()
+
+    def send() -> Outcome:
+        sent.append(answers[len(sent)])
+        return sent[-1]
+
+    outcome = deliver(
+        send,
+        Backoff(jitter=lambda: 1.0),
+        clock=lambda: 0.0,
+        pause=pauses.append,
+        last_attempt=lambda: len(sent) == 4,
+    )
+    assert (len(sent), outcome) == (attempts, result)
+    assert pauses == [1.0, 2.0, 4.0][: attempts - 1]
