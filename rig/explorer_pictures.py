@@ -1,6 +1,6 @@
 """Pictures of the explorer's pages, of a simulated fleet with an incident under way.
 
-    python -m rig.explorer_pictures docs/images [--page hurt] [--wait 120]
+    python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
 Each page by daylight, at night (-dark) and on a telephone (-narrow).
 """
@@ -64,7 +64,7 @@ def _try_a_change(tab: Any) -> None:
     text = tab.locator("textarea")
     text.fill(text.input_value().replace("ttft_s <= 0.5", "ttft_s <= 1"))
     text.press("Control+Enter")
-    tab.get_by_text("What it would have meant").wait_for()
+    tab.get_by_text("Effect on the selected range").wait_for()
     tab.wait_for_selector(READY)
 
 

@@ -128,6 +128,19 @@ def test_every_part_has_its_row() -> None:
     assert code <= set(MAY_IMPORT)
 
 
+def test_the_explorers_kit_frame_and_pages_are_layers() -> None:
+    """Pages use the frame and the kit, the frame the kit; no page uses another's modules."""
+    forbidden = set()
+    for file in (ROOT / "ui").rglob("*.py"):
+        part, *rest = file.relative_to(ROOT / "ui").parts
+        not_for = {"kit": ("ui.frame", "ui.views"), "frame": ("ui.views",)}.get(part, ())
+        for module in _imports(file):
+            another = module.startswith("ui.views.") and module.split(".")[2] != rest[:1][0]
+            if module.startswith(not_for) or (part == "views" and another):
+                forbidden.add(f"{file.relative_to(ROOT)}: {module}")
+    assert not forbidden
+
+
 def test_commands_calculate_nothing() -> None:
     """`analysis/` answers; a command reads options and prints."""
     calculating = ("numpy", "pyarrow.compute", "diagnosis.inputs", "diagnosis.one_request")

@@ -26,21 +26,12 @@ from urllib.parse import parse_qsl, quote, urlencode
 from store.queries import Window
 from store.requests.lookup import LONGEST as LONGEST_ID
 from telemetry.requests import Outcome
-from ui.frame.instants import instant_unix_ns, seconds_text
 from ui.frame.pages import BY_KEY, FIRST
-from ui.frame.view import (
-    DECIDERS,
-    DEFAULT_RANGE,
-    LABELS,
-    LATENCIES,
-    PAYERS,
-    RANGES_S,
-    SECOND_NS,
-    STEPS,
-    RequestKey,
-    View,
-)
+from ui.frame.view import DECIDERS, DEFAULT_RANGE, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
+from ui.kit.instants import instant_unix_ns, seconds_text
 from ui.kit.replica_measures import FIRST_MEASURE, MEASURES
+from ui.kit.request_key import RequestKey
+from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}

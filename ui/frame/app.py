@@ -3,6 +3,7 @@
 import html
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import partial
@@ -22,9 +23,10 @@ from ui.frame.context import CannotShow, Context
 from ui.frame.objectives import read_objectives
 from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
-from ui.frame.view import SECOND_NS, View
+from ui.frame.view import View
 from ui.kit import store_reads
 from ui.kit.store_reads import Unreadable
+from ui.kit.time_bins import SECOND_NS
 from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -34,6 +36,8 @@ RETRY_S: Final = 5
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
 """In the session: the view that navigation and controls show."""
+DRAWN: Final = "drawn"
+"""In the session: the view whose data was drawn last."""
 
 
 def show() -> None:
@@ -95,8 +99,10 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        with st.spinner("Reading …"):
+        # Only for what is new: on a refresh it would push the page down for a moment.
+        with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
+        st.session_state[DRAWN] = view
         if context.page.of_a_range:
             freshness.show(context, found.newest_unix_ns, found.simulated)
         if found.newest_unix_ns is None and context.page.needs_data:

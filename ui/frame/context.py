@@ -8,14 +8,15 @@ from typing import Any, Protocol, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.staleness import silence_s
+from analysis.staleness import STALE_S, silence_s
 from store.queries import Window
 from ui.frame.objectives import Objectives
 from ui.frame.pages import Page
-from ui.frame.read_cache import shared
-from ui.frame.view import SECOND_NS, View
+from ui.frame.read_cache import catching_up, shared
+from ui.frame.view import View
 from ui.kit import colours
 from ui.kit.store_reads import store_errors
+from ui.kit.time_bins import SECOND_NS
 
 Read = TypeVar("Read")
 
@@ -76,9 +77,15 @@ class Context:
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
         """Return for how many seconds a live page has had no data; None if data arrives."""
-        if not self.view.live:
+        if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
+
+    def catching_up(self, newest_unix_ns: int | None) -> bool:
+        """Return whether data of a while ago is arriving, as at the start of the simulator."""
+        if newest_unix_ns is None or not self.view.live:
+            return False
+        return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)
 
 
 class Found(Protocol):

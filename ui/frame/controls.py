@@ -12,13 +12,14 @@ from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import Page
-from ui.frame.view import DECIDERS, LABELS, RANGES_S, SECOND_NS, View
+from ui.frame.view import DECIDERS, LABELS, RANGES_S, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
+from ui.kit.time_bins import SECOND_NS
 
 CUSTOM: Final = "custom"
-BEFORE: Final = "against the time before"
-CHOSEN: Final = "against …"
+BEFORE: Final = "vs. the time before"
+CHOSEN: Final = "vs. a chosen time"
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The choice of a filter that filters nothing; no label is the empty string."""
@@ -59,11 +60,13 @@ def bar(
             _filters(view, values)
         if view.last is not None:
             st.button(
-                "Pause" if view.live else "Resume",
+                "Pause" if view.live else "Resume live",
                 icon=":material/pause:" if view.live else ":material/play_arrow:",
                 key="pause",
                 on_click=_pause_pressed,
             )
+    if page.filters and view.equals:
+        _chips(view)
     if view.last is None:
         _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
     if page.compares and view.baseline is not None:
@@ -127,6 +130,22 @@ def _filters(view: View, values: Callable[[str], list[str]]) -> None:
                 on_change=_filter_chosen,
                 args=(name,),
             )
+
+
+def _chips(view: View) -> None:
+    """The filters in force, each with a button that removes it."""
+    with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
+        for label, value in view.equals.items():
+            st.button(
+                f"{label} {wording.for_markdown(value, 40)}",
+                icon=":material/close:",
+                key=f"chip_{label}",
+                help="Remove this filter",
+                on_click=_filter_removed,
+                args=(label,),
+            )
+        if len(view.equals) > 1:
+            st.button("Clear filters", key="clear", type="tertiary", on_click=_filters_cleared)
 
 
 def _shown_option(value: str) -> str:
@@ -195,6 +214,18 @@ def _filter_chosen(name: str) -> None:
     if chosen:
         equals[name] = chosen
     navigation.change(replace(view, equals=equals))
+
+
+@choice
+def _filter_removed(name: str) -> None:
+    view = navigation.current()
+    kept = {label: value for label, value in view.equals.items() if label != name}
+    navigation.change(replace(view, equals=kept))
+
+
+@choice
+def _filters_cleared() -> None:
+    navigation.change(replace(navigation.current(), equals={}))
 
 
 @choice

@@ -16,6 +16,12 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
         st.html(headline(silent, newest_unix_ns, context.zone))
+    if newest_unix_ns is not None and context.catching_up(newest_unix_ns):
+        until = wording.clock(newest_unix_ns, context.zone)
+        st.html(
+            "<p class='headline answer unknown' role='status'><b>Earlier data is arriving:</b> up"
+            f" to <b>{until}</b> so far. This page fills by itself.</p>"
+        )
     state = "paused" if not context.view.live else "live" if silent is None else "stale"
     parts = [f"<span class='{state}'>{state}</span>"]
     if newest_unix_ns is not None:
@@ -32,9 +38,9 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer hurt' role='alert'><b>No data for {wording.span(silent)}.</b>"
-        f" The newest is from <b>{newest}</b>. The servers have stopped, or what they send does"
-        " not arrive; <code>tailspan doctor</code> looks at each connection. Everything below"
-        " shows how it was then.</p>"
+        f" The newest is from <b>{newest}</b>. The servers have stopped, or their data does"
+        " not arrive; <code>tailspan doctor</code> checks each connection. Everything below"
+        " shows the state at that time.</p>"
     )
 
 

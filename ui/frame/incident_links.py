@@ -15,8 +15,9 @@ from alerts.objectives import Objective
 from analysis.incident import incident_at, read_questions, split_incident_name
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window
-from ui.frame.instants import instant_unix_ns
-from ui.frame.view import SECOND_NS, View
+from ui.frame.view import View
+from ui.kit.instants import instant_unix_ns
+from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 

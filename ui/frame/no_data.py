@@ -7,8 +7,8 @@ import streamlit as st
 
 from ui.frame import navigation
 from ui.frame.context import Context
-from ui.frame.view import SECOND_NS
 from ui.kit import store_reads, wording
+from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
 pip install tailspan-vllm   # from the source folder: pip install ./instrumentation
@@ -26,13 +26,13 @@ def no_server() -> None:
     """Nothing has ever been received: how to connect a server, or try without one."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
-        "Install the instrumentation **beside vLLM**, say where Tailspan listens (`HOST` is "
-        "this machine, as the server sees it), and start vLLM as always:"
+        "Install the instrumentation **in vLLM’s environment**, set where Tailspan listens (`HOST` "
+        "is this machine, as the server sees it), and start vLLM as usual:"
     )
     st.code(CONNECT, language="bash")
     st.markdown("Then send it a first request; it shows up here within seconds:")
     st.code(FIRST_REQUEST, language="bash")
-    st.markdown("Or look around first, with a simulated fleet and an incident under way:")
+    st.markdown("Or try it first with a simulated fleet and an incident under way:")
     st.code(SIMULATE, language="bash")
 
 

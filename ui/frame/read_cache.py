@@ -5,6 +5,7 @@ so that viewers who look at about the same time share what was read.
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import streamlit as st
@@ -67,3 +68,34 @@ def kept_evidence(engine: Engine) -> EvidenceCache:
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
     del url  # Streamlit finds what is kept by it
     return EvidenceCache(_engine, REQUEST_COLUMNS)
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The newest data of a database, and when it last advanced although it was old."""
+
+    at_unix_ns: int
+    caught_up_unix_ns: int | None = None
+
+
+@st.cache_resource(show_spinner=False)
+def _newest(url: str) -> dict[str, _Newest]:
+    return {}
+
+
+def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
+    """Return whether old data is arriving: the newest is old, and was older a moment ago.
+
+    Args:
+        engine: of which database.
+        newest_unix_ns: the time of its newest data.
+        now_unix_ns: the reader's clock.
+        old_s: data of more seconds ago is old; also how long a moment is.
+    """
+    last = _newest(str(engine.url)).setdefault("newest", _Newest(newest_unix_ns))
+    old = now_unix_ns - newest_unix_ns > old_s * 10**9
+    if newest_unix_ns > last.at_unix_ns:
+        last.at_unix_ns = newest_unix_ns
+        last.caught_up_unix_ns = now_unix_ns if old else None
+    caught_up = last.caught_up_unix_ns
+    return old and caught_up is not None and now_unix_ns - caught_up <= old_s * 10**9

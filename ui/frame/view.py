@@ -1,16 +1,15 @@
 """What the reader looks at: the range, the filters and the choices of each page. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from store.queries import Window
-from ui.frame.instants import LATEST_UNIX_S
 from ui.frame.pages import FIRST
 from ui.kit.replica_measures import FIRST_MEASURE
+from ui.kit.request_key import RequestKey
+from ui.kit.time_bins import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 RANGES_S: Final = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400}
 DEFAULT_RANGE: Final = "15m"
 LATENCIES: Final = {
@@ -27,31 +26,6 @@ DECIDERS: Final = ("slo", "size")
 """What decides whether there is an incident: compliance, or the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """What costs are told by."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestKey:
-    """One request, with the instant of its receipt where that is known: then a database that
-    is sorted by time need not search for it."""
-
-    received_unix_ns: int | None
-    trace_id: str
-    span_id: str
-
-    def __str__(self) -> str:
-        if self.received_unix_ns is None:
-            return f"{self.trace_id}/{self.span_id}"
-        return f"{self.received_unix_ns}-{self.trace_id}-{self.span_id}"
-
-    @staticmethod
-    def parse(text: str) -> "RequestKey | None":
-        """The inverse of str; None for anything else."""
-        if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
-            return RequestKey(None, match[1], match[2])
-        match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)
-        if match is None or int(match[1]) >= LATEST_UNIX_S * SECOND_NS:
-            return None
-        return RequestKey(int(match[1]), match[2], match[3])
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c735
 
 ENDINGS: Final = {
     "answered": "#9fb0c4",
-    "client left": "#734a9c",
+    "cancelled": "#734a9c",
     "refused": "#e5aa1f",
     "failed": "#c8242b",
 }

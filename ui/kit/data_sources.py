@@ -1,4 +1,4 @@
-"""What the requests in view rest on, where it is less than the instrumentation tells.
+"""Where requests come from, if it is a source with less detail than the instrumentation.
 
 Pure. A page that shows an engine's own spans beside ours must say what they cannot know.
 """
@@ -13,14 +13,14 @@ from ui.kit.columns import texts
 
 LESS = {
     Source.NATIVE: (
-        "told by the engine's own spans: no time before its queue or after its last token, and"
+        "from the engine's own spans: no time before its queue or after its last token, and"
         " no request that was aborted or refused"
     ),
-    Source.CLIENT: "told by clients alone: the network is in their times, and no phase is known",
+    Source.CLIENT: "from clients only: the network is in their times, and no phase is known",
 }
 
 SCRAPED = (
-    "known by /metrics alone. That tells of engines, not of single requests: there is no latency"
+    "seen by /metrics only. That reports engines, not single requests: there is no latency"
     " to show, which does not mean that there were no requests. Install the instrumentation"
     " beside vLLM, or start it with --otlp-traces-endpoint."
 )
@@ -47,3 +47,13 @@ def scraped(replicas: int) -> str | None:
         return None
     verb = "is" if replicas == 1 else "are"
     return f"{wording.counted(replicas, 'server')} {verb} {SCRAPED}"
+
+
+def thinned_samples(every_s: int | None) -> str | None:
+    """How many samples were read, where the range is too long to read all of them."""
+    if every_s is None:
+        return None
+    return (
+        f"Samples were read for 16 s in every {wording.span(every_s)}: rates and shares are "
+        "complete, a short burst may be missing from the highest values."
+    )

@@ -9,25 +9,33 @@ _PHASES: Final = {
     "handoff": (
         "frontend: next step",
         colours.FRONTEND,
-        "handed over, until the engine looks at what came, between two steps",
+        "handed over; the engine takes new requests between two steps",
     ),
-    "queue_seats": ("queue: no place", colours.QUEUE, "waiting for a place in the batch"),
-    "queue_kv": ("queue: no blocks", colours.QUEUE, "waiting for blocks of the KV cache"),
-    "queue_budget": ("queue: step is full", colours.QUEUE, "the step's tokens were spent"),
-    "queue_held": ("queue: held back", colours.QUEUE, "its adapter, cache or grammar was missing"),
-    "queue_step": ("queue: next step", colours.QUEUE, "waiting for the step under way to end"),
-    "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not tell for what"),
+    "queue_seats": ("queued: batch full", colours.QUEUE, "waiting for a place in the batch"),
+    "queue_kv": ("queued: KV cache full", colours.QUEUE, "waiting for blocks of the KV cache"),
+    "queue_budget": (
+        "queued: batch step full",
+        colours.QUEUE,
+        "the token budget of each step was spent",
+    ),
+    "queue_held": (
+        "queued: held back",
+        colours.QUEUE,
+        "its adapter, cache or grammar was not ready",
+    ),
+    "queue_step": ("queued: next step", colours.QUEUE, "waiting for the step under way to end"),
+    "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not report for what"),
     "delivery": ("delivery", colours.DELIVERY, "from the last token to the last byte"),
-    "unsplit": ("not split", colours.UNACCOUNTED, "the source does not tell of its parts"),
+    "unsplit": ("not split", colours.UNACCOUNTED, "the source does not report its parts"),
 }
 
 _INSIDE: Final = {
     "own": ("own work", None, "what the request would have taken alone"),
     "others_prefill": ("others’ prompts", colours.OTHERS, "others’ prompts in the same steps"),
     "others_decode": ("others’ tokens", colours.OTHERS, "others’ answers in the same steps"),
-    "preempted": ("evicted", colours.PREEMPTED, "evicted for want of memory, computed again"),
+    "preempted": ("evicted", colours.PREEMPTED, "evicted for lack of memory, computed again"),
     "stall": ("stall", colours.STALL, "step time that no scheduled work explains"),
-    "unsplit": ("not split", None, "the source does not tell of its parts"),
+    "unsplit": ("not split", None, "the source does not report its parts"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Where a promise stands, in words: budget, how long it lasts, what each pair of windows says.
+"""The state of an objective in words: budget, how long it lasts, what each pair of windows says.
 
 Pure. Returns HTML in which every foreign word has been escaped.
 """
@@ -10,24 +10,24 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
 from telemetry import durations
-from ui.kit import wording
+from ui.kit import slo_text, wording
 from ui.kit.slo_status import SloState
 from ui.kit.terms import term
 
 SAYS: Final = {
-    State.FIRING: "burns",
-    State.QUIET: "quiet",
+    State.FIRING: "alerts",
+    State.QUIET: "below",
     State.LOW_TRAFFIC: "held back: too few bad requests",
-    State.COLD_START: "held back: not watched for long enough",
+    State.COLD_START: "held back: not enough history",
     State.NO_DATA: "no requests",
 }
 
 
 def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Where an objective stands, under its name.
+    """Return the state of an objective, under its name.
 
     Args:
-        each: the objective's standing.
+        each: the objective's state.
         named: whether its name is written.
         silent_s: for how long no data has come; None where it comes.
     """
@@ -40,10 +40,13 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
     told = wording.exact_percent(float(left))
-    facts = [f"<b>{told}</b> of the {term('budget', 'budget')} of {period} left", _lasts(each)]
+    facts = [
+        f"<b>{told}</b> of the {term('budget', 'error budget')} of {period} left",
+        _lasts(each),
+    ]
     if each.shown.events:
         good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
-        facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in view")
+        facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in the range")
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
         facts.append(f"counted for {known} so far, time without data counts as good")
@@ -52,7 +55,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         each,
         named,
         label,
-        f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
+        f"<div class='budget {state}' role='img' aria-label='{told} of the error budget left'>"
         f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
         f"{blind(each)}",
     )
@@ -72,17 +75,15 @@ def blind(each: SloState) -> str:
 
 def _framed(each: SloState, named: bool, label: str, inside: str) -> str:
     if not named:
-        return f"<div class='promise'><p>{label}</p>{inside}</div>"
+        return f"<div class='slo'><p>{label}</p>{inside}</div>"
     name = wording.for_html(each.objective.display_name, 120)
-    what = wording.for_html(each.objective.statement, 300)
-    return (
-        f"<div class='promise'><p><b>{name}</b> {label}</p><p class='note'>{what}</p>{inside}</div>"
-    )
+    what = wording.for_html(slo_text.target(each.objective), 300)
+    return f"<div class='slo'><p><b>{name}</b> {label}</p><p class='note'>{what}</p>{inside}</div>"
 
 
 def _label(each: SloState, silent_s: float | None) -> str:
     if each.pages:
-        return "<span class='state hurt'>pages</span>"
+        return "<span class='state hurt'>paging</span>"
     if each.burns:
         return "<span class='state near'>ticket</span>"
     if each.spent:
@@ -106,7 +107,7 @@ def _lasts(each: SloState) -> str:
     if status.burns[status.burning_s] is None:
         return f"no requests ({pace})"
     if not status.burns[status.burning_s]:
-        return f"nothing spends it now ({pace})"
+        return f"not burning ({pace})"
     if status.exhausted_in_s is None or status.lasts_the_period:
         return f"lasts beyond the period at this pace ({pace})"
     return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
@@ -115,7 +116,8 @@ def _lasts(each: SloState) -> str:
 def groups(found: Sequence[SloState]) -> str:
     """Every group of an objective in a line, in this order."""
     head = (
-        "<tr><th>group</th><th></th><th>bad</th><th>of</th><th>budget left</th><th>burns</th></tr>"
+        "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
+        "<th>burn rate</th></tr>"
     )
     return (
         "<div class='scrolling'><table class='told groups'>"
@@ -141,7 +143,10 @@ def _group(each: SloState) -> str:
 
 def windows(each: SloState) -> str:
     """What each pair of windows says: it alerts where both burn faster than its factor."""
-    head = "<tr><th>alert</th><th>over</th><th>burns</th><th>above</th><th>says</th></tr>"
+    head = (
+        "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"
+        "<th>state</th></tr>"
+    )
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
     return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
 

@@ -13,13 +13,14 @@ from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, re
 from alerts.evaluation.evaluator import ARRIVAL_S
 from alerts.evaluation.group_places import expanded
 from alerts.evaluation.status import Status, status_at, status_edges
+from alerts.history import History
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
 from analysis.blind_objectives import blind_reason
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
 from store.queries import Window
-from ui.frame.view import SECOND_NS
+from ui.kit.time_bins import SECOND_NS
 
 LATELY_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8
@@ -29,12 +30,27 @@ MOST_GROUPS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """An incident; `bad` are the requests that broke the promise since it began, None where
-    that is not asked, and `cause` is what was told of it."""
+    """One burn of an objective: its page, its ticket, or the two that overlap."""
 
     row: IncidentRow
+    """The page if there is one; links name it."""
+    severity: str
+    """That of the row which is under way, a page before a ticket."""
+    began_unix_s: int
+    ended_unix_s: int | None
+    """None while it goes on."""
+    peak_burn: Fraction
+    peak_unix_s: int
+    budget_spent: Fraction | None
     bad: int | None = None
+    """Requests that missed the objective since it began; None once it has ended."""
     cause: str | None = None
+    """What its notification named as the likely cause."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is under way."""
+        return self.ended_unix_s is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +71,13 @@ class SloState:
     @property
     def open(self) -> list[SloIncident]:
         """The incidents that go on, the one that pages first."""
-        going_on = [each for each in self.incidents if goes_on(each.row, self.status.at_s)]
-        return sorted(going_on, key=lambda each: each.row.severity != "page")
+        going_on = [each for each in self.incidents if each.goes_on]
+        return sorted(going_on, key=lambda each: each.severity != "page")
 
     @property
     def pages(self) -> bool:
         """Whether someone is to be woken."""
-        return self.status.severity == "page" or any(
-            each.row.severity == "page" for each in self.open
-        )
+        return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
 
     @property
     def burns(self) -> bool:
@@ -146,15 +160,15 @@ def slo_states(
         if not isinstance(objective.indicator, Goodput):
             continue
         groups = [
-            _standing(engine, each, window, at_s, count) for each in expanded(engine, [objective])
+            _state(engine, each, window, at_s, count) for each in expanded(engine, [objective])
         ]
         blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
-        first, *others = [standing for standing, _ in groups]
+        first, *others = [state for state, _ in groups]
         found += [replace(first, blind=blind), *others]
     return tuple(found)
 
 
-def _standing(
+def _state(
     engine: Engine, objective: Objective, window: Window, at_s: int, count: Count
 ) -> tuple[SloState, Tally]:
     """Where one group stands, and its counts."""
@@ -162,7 +176,8 @@ def _standing(
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
     shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
-    began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
+    burns = overlapping(rows)
+    began = {row.began_unix_s for burn in burns if _open(burn, at_s) for row in burn}
     tally = read_tally(
         engine,
         objective.indicator,
@@ -176,21 +191,67 @@ def _standing(
             *began,
         },
     )
-    standing = SloState(
-        status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s),
+    status = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
+    state = SloState(
+        status,
         tally.history.counts(shown_s, at_s),
-        tuple(
-            SloIncident(
-                row,
-                tally.history.counts(row.began_unix_s, at_s).bad
-                if row.began_unix_s in began and row.began_unix_s < at_s
-                else None,
-                causes.get((row.severity, row.fired_unix_s)),
-            )
-            for row in rows
-        ),
+        tuple(incident_of(burn, status, tally.history, causes) for burn in burns),
     )
-    return standing, tally
+    return state, tally
+
+
+def overlapping(rows: Sequence[IncidentRow]) -> list[list[IncidentRow]]:
+    """Return the rows of each burn: a page and a ticket that overlap are one."""
+    found: list[list[IncidentRow]] = []
+    for row in sorted(rows, key=lambda each: each.began_unix_s):
+        last = found[-1] if found else []
+        if any(goes_on(each, row.began_unix_s) for each in last):
+            last.append(row)
+        else:
+            found.append([row])
+    return found[::-1]
+
+
+def _open(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
+    return [row for row in rows if goes_on(row, at_s)]
+
+
+def incident_of(
+    rows: Sequence[IncidentRow],
+    status: Status,
+    history: History,
+    causes: Mapping[tuple[str, int], str],
+) -> SloIncident:
+    """Return one burn.
+
+    Args:
+        rows: its page and its ticket; at least one.
+        status: of the objective now; the burn of now may be the peak.
+        history: what was counted.
+        causes: by severity and time of the alert.
+    """
+    at_s = status.at_s
+    ordered = sorted(rows, key=lambda each: each.severity != "page")
+    open_rows = _open(ordered, at_s)
+    peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
+    for row in open_rows:  # the burn of now is newer than the last evaluation
+        now = [status.burns[pair.long_s] for pair in status.states if pair.severity == row.severity]
+        peaks += [(Fraction(burn), at_s) for burn in now if burn is not None]
+    peak, peak_s = max(peaks, key=lambda each: each[0])
+    began_s = min(row.began_unix_s for row in rows)
+    spent = [Fraction(row.budget_spent) for row in rows if row.budget_spent is not None]
+    named = [causes.get((row.severity, row.fired_unix_s)) for row in ordered]
+    return SloIncident(
+        ordered[0],
+        (open_rows or ordered)[0].severity,
+        began_s,
+        None if open_rows else max(row.ended_unix_s or at_s for row in rows),
+        peak,
+        peak_s,
+        max(spent, default=None),
+        history.counts(began_s, at_s).bad if open_rows and began_s < at_s else None,
+        next(filter(None, named), None),
+    )
 
 
 def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
@@ -205,17 +266,17 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
     length_s = (window.to_unix_ns - window.from_unix_ns) // SECOND_NS
     from_s = window.from_unix_ns // SECOND_NS
     began = [
-        one.row.began_unix_s
+        one.began_unix_s
         for each in found
         for one in each.incidents
-        if one.row.began_unix_s < from_s
-        and (one.row.ended_unix_s is None or one.row.ended_unix_s > from_s - length_s)
+        if one.began_unix_s < from_s
+        and (one.ended_unix_s is None or one.ended_unix_s > from_s - length_s)
     ]
     return min(began) * SECOND_NS if began else None
 
 
 def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
-    """What those who were told of an incident were told is its likely cause."""
+    """The likely causes that notifications named, by severity and time of the alert."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, slo):
         cause = loads(row.message).likely_cause

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ui.frame.view import RequestKey
 from ui.kit import wording
 from ui.kit.columns import floats, instants
 from ui.kit.phases import LAYERS, Matrix
+from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES, TERMS
 
 ROWS: Final = 25

@@ -22,8 +22,8 @@ from store.queries import (
 )
 from store.requests.lookup import find_requests
 from store.rollups.queries import rolled_label_values, rollups
-from ui.frame.view import RequestKey
 from ui.kit import phases
+from ui.kit.request_key import RequestKey
 
 COLUMNS: Final = tuple(
     dict.fromkeys(

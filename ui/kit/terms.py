@@ -25,8 +25,10 @@ TERMS: Final[dict[str, str]] = {
     "waiting": "Requests in the engine's waiting line.",
     "running": "Requests the engine was working on.",
     "kv": "Share of the KV cache, the GPU memory that holds the contexts, in use.",
-    "budget": "The share of requests that may break the promise over its period: with 99 % "
-    "promised, 1 %. Burning 1× it lasts exactly as long as the period.",
+    "budget": "The share of requests that may miss the SLO over its period: 1 % at a target of "
+    "99 %. At a burn rate of 1× it lasts exactly as long as the period.",
+    "burn": "How fast the error budget is spent: at 1× it lasts exactly as long as the SLO’s "
+    "period, at 10× a tenth of that.",
     "recomputed": "Engine time that went into computing again what an eviction threw away.",
     "idle": "Time in which an engine was up and between steps: paid for, and used for nothing.",
     "unbilled": "Busy time that no request pays for: of requests that have not ended, or whose "

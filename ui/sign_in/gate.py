@@ -104,10 +104,10 @@ def way_out() -> None:
 
 def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
     """What an open page becomes when its session has ended; `sign_in_page` is what opens."""
-    st.title("Who is looking?", anchor=False)
+    st.title("Sign in to Tailspan", anchor=False)
     st.html(said(asked, verdict, email, failed=False))
     if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
-        st.button("Sign in as somebody else", key="sign_out", on_click=st.logout)
+        st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
         st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
@@ -141,14 +141,14 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
             )
         case Verdict.REFUSED:
             return (
-                f"<b>{who} may not look here.</b> Whoever runs Tailspan can allow an address or a"
+                f"<b>{who} has no access.</b> Whoever runs Tailspan can allow an address or a"
                 " domain: <code>allow</code> in its sign-in file."
             )
         case Verdict.UNVERIFIED:
             return (
-                f"<b>{provider} does not vouch for the address {who}.</b> Verify it there; or,"
+                f"<b>{provider} has not verified the address {who}.</b> Verify it there; or,"
                 " where it verifies none, whoever runs Tailspan can say <code>unverified_email:"
                 " trust</code>."
             )
         case _:
-            return f"These pages are shown to people whom <b>{provider}</b> knows."
+            return f"Sign in with <b>{provider}</b> to see these pages."

@@ -68,7 +68,7 @@ def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
 def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     base = f"/{asked.base_path}" if asked.base_path else ""
     if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
-        where, label, fields = f"{base}/auth/logout", "Sign in as somebody else", ""
+        where, label, fields = f"{base}/auth/logout", "Sign in as another user", ""
     else:
         token = escape(encode_provider_token(_DEFAULT_PROVIDER))
         where, label = f"{base}/auth/login", "Sign in"
@@ -76,7 +76,7 @@ def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
-        f"<title>Tailspan</title><style>{_STYLE}</style><main><h1>Who is looking?</h1>"
+        f"<title>Tailspan</title><style>{_STYLE}</style><main><h1>Sign in to Tailspan</h1>"
         f"{gate.said(asked, verdict, email, failed=failed)}"
         f"<form action='{escape(where)}'>{fields}<button>{label}</button></form>"
         "<p class='note'>You come back to the page that you asked for.</p></main></html>"

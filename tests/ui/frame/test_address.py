@@ -12,18 +12,10 @@ from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
 from ui.frame.pages import BY_KEY
-from ui.frame.view import (
-    DECIDERS,
-    LABELS,
-    LATENCIES,
-    PAYERS,
-    RANGES_S,
-    SECOND_NS,
-    STEPS,
-    RequestKey,
-    View,
-)
+from ui.frame.view import DECIDERS, LABELS, LATENCIES, PAYERS, RANGES_S, STEPS, View
 from ui.kit.replica_measures import MEASURES
+from ui.kit.request_key import RequestKey
+from ui.kit.time_bins import SECOND_NS
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)

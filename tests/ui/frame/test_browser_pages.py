@@ -166,7 +166,7 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
     with page.expect_download() as started:
         page.keyboard.press("Enter")
     assert started.value.suggested_filename == "tailspan-traffic.csv"
-    page.get_by_role("link", name="Why is it slow?").click()
+    page.get_by_role("link", name="Find the cause").click()
     page.locator(".cause", has_text="the KV cache is full").wait_for()
     assert page.url.endswith(f"/root-cause?incident=chat%40{began + 300}")
     before = f"{datetime.fromtimestamp(began - 1_800):%H:%M}"

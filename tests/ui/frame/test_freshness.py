@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from store.database import open_database
+from store.writer import Writer
 from tests.ui.opening import Open, markup
 
 Database = Callable[..., str]
@@ -45,3 +47,20 @@ def test_a_past_range_is_not_stale(page: Open, database: Database, incident: Any
     said = markup(page(url, page="overview", **{"from": str(began), "to": str(began + 1_200)}))
     assert "No data" not in said
     assert "class='paused'>paused" in said
+
+
+def test_old_data_that_arrives_is_no_outage(
+    page: Open, database: Database, incident: Any, one_request: Any
+) -> None:
+    """As after the start of the simulator: the page says how far it is, and nothing is stale."""
+    now = time.time_ns()
+    url = database(incident(now - 3_000 * 10**9))
+    assert "No data for" in markup(page(url))
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit([one_request(9_999, received_unix_ns=now - 600 * 10**9)], []).result()
+    engine.dispose()
+    said = markup(page(url, page="requests"))  # read anew
+    assert "Earlier data is arriving" in said
+    assert "No data for" not in said
+    assert "stale" not in said

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ui.frame.view import RequestKey
 from ui.kit import phases, slowest, slowest_table
+from ui.kit.request_key import RequestKey
 from ui.kit.terms import LATENCY_NAMES
 
 Rows = Callable[..., pa.Table]

@@ -64,7 +64,7 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     address = guarded()
     page = tab(viewport={"width": 400, "height": 900})
     page.goto(f"{address}/?page=requests&last=5m&tenant=acme")
-    page.get_by_role("heading", name="Who is looking?").wait_for()
+    page.get_by_role("heading", name="Sign in to Tailspan").wait_for()
     assert page.locator("a[data-key], .js-plotly-plot, .st-key-pages").count() == 0
     page.get_by_role("button", name="Sign in").click()
     page.locator("a[data-key]").first.wait_for()
@@ -74,10 +74,10 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     other = page.context.new_page()
     other.goto(f"{address}/?page=fleet&last=5m")
     other.get_by_role("button", name="Sign out jane@example.org").click()
-    other.get_by_role("heading", name="Who is looking?").wait_for()
+    other.get_by_role("heading", name="Sign in to Tailspan").wait_for()
     assert other.url == f"{address}/?page=fleet&last=5m"
     other.goto(f"{address}/?page=fleet&last=5m")
-    other.get_by_role("heading", name="Who is looking?").wait_for()
+    other.get_by_role("heading", name="Sign in to Tailspan").wait_for()
     assert page.locator("[data-testid=stException]").count() == 0
     log = (tmp_path / "explorer.log").read_text()
     assert providers.CLIENT_SECRET not in log
@@ -89,7 +89,7 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     [
         ({"email": "eve@example.com", "email_verified": True}, 0, "eve@example.com may not look"),
         ({"email": "eve@sub.example.org", "email_verified": True}, 0, "may not look"),
-        ({"email": "eve@example.org"}, 0, "does not vouch for the address eve@example.org"),
+        ({"email": "eve@example.org"}, 0, "has not verified the address eve@example.org"),
         ({"email": "jane@example.org", "email_verified": True}, 3_601, "Your sign-in has ended"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_sign_in_that_fails_is_said_and_can_be_tried_again(
     page.locator(".notice", has_text="127.0.0.1 has not signed you in").wait_for()
     provider.refuses = False
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="What is the fleet doing?").wait_for()
+    page.get_by_role("heading", name="Fleet").wait_for()
     page.wait_for_url(f"{address}/fleet?last=5m")
 
 
@@ -137,6 +137,6 @@ def test_a_session_that_ends_while_a_page_is_open_closes_it(
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{address}/?page=fleet&last=5m")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="What is the fleet doing?").wait_for()
+    page.get_by_role("heading", name="Fleet").wait_for()
     page.locator(".headline", has_text="Your sign-in has ended").wait_for()
     assert page.locator(".js-plotly-plot, .st-key-pages").count() == 0

@@ -1,4 +1,4 @@
-"""The page "Who pays for what?": the bill, what and whom it was for, and managed prices."""
+"""The Cost page: the bill, what and whom it was for, and managed prices."""
 
 import csv
 import io
@@ -29,9 +29,9 @@ BILL_HELP: Final = (
 )
 TIME_HELP: Final = "What engines cost an hour, by what it went for."
 PAYERS_HELP: Final = (
-    "Each request pays for its share of its engine's steps, and for what was computed again for "
-    "it; idle time is nobody's. **Lost**: the cost of answers that nobody got. A name leads to "
-    "its requests."
+    "Each request is billed its share of its engine's steps, and what was computed again for "
+    "it; idle time is billed to no request. **Lost**: the cost of answers that were not delivered. "
+    "A name leads to its requests."
 )
 MANAGED_HELP: Final = (
     "The same tokens, cached ones apart, at the managed model that stands for the served one "
@@ -59,7 +59,7 @@ def read(context: Context) -> Found:
     try:
         prices = prices_in_force(None, os.environ)
     except PriceError as error:
-        raise CannotShow("The prices cannot be read.", str(error)) from error
+        raise CannotShow("The price file cannot be read.", str(error)) from error
 
     def found() -> Found:
         engine, objectives = context.engine, context.objectives.parsed
@@ -104,7 +104,7 @@ def _remarks(found: Spending, total: Line) -> None:
 
 def _payers(context: Context, found: Spending) -> None:
     view, zone = context.view, context.zone
-    with chapter("Who pays", PAYERS_HELP):
+    with chapter("Cost by label", PAYERS_HELP):
         st.session_state["per"] = view.per
         st.segmented_control(
             "Costs by",
@@ -134,7 +134,9 @@ def _payers(context: Context, found: Spending) -> None:
         if said := words.how_priced(groups):
             st.html(f"<p class='note'>{said}</p>")
     if found.usd:
-        with chapter(f"Over time, by {view.per}", "What requests cost an hour: the dearest."):
+        with chapter(
+            f"Over time, by {view.per}", "What requests cost an hour: the most expensive."
+        ):
             figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
             chart(figure, "payers_over_time", f"What requests cost an hour, by {view.per}")
 
@@ -142,7 +144,7 @@ def _payers(context: Context, found: Spending) -> None:
 def _managed(found: Spending, total: Line) -> None:
     if not found.compared and not found.not_compared:
         return
-    with chapter("Against managed prices", MANAGED_HELP):
+    with chapter("Compared with managed APIs", MANAGED_HELP):
         if found.compared:
             st.html(f"<p>{words.against(found, total)}</p>")
             by_model = merged(found.groups, DIMENSIONS, ("model",))
@@ -166,13 +168,17 @@ def _managed(found: Spending, total: Line) -> None:
                 words.now_rps(found),
                 found.compared,
             )
-            chart(figure, "break_even", "Dollars an hour by requests a second, here and there")
+            chart(
+                figure,
+                "break_even",
+                "Dollars an hour by requests a second, self-hosted and managed",
+            )
 
 
 def _unpriced(found: Spending) -> None:
     said = words.without_price(found.bill.unpriced)
     st.html(f"<p class='notice'>No price: {said}</p>")
-    with st.expander("How to give a price"):
+    with st.expander("How to set a price"):
         _give_price(found)
 
 
@@ -180,7 +186,7 @@ def _no_bill(context: Context, found: Spending) -> None:
     if found.bill.unpriced:
         said = words.without_price(found.bill.unpriced)
         st.html(
-            "<p class='headline'><b>Nobody knows what serving costs here:</b> no price list has"
+            "<p class='headline'><b>The cost is unknown:</b> no price list has"
             f" these servers.</p><p class='note'>{said}</p>"
         )
         _give_price(found)

@@ -7,11 +7,10 @@ for. Stretches of up to three hours are billed piece by piece, longer ones by th
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
@@ -24,8 +23,10 @@ from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
 from store.billing.accounts import accounts
 from store.queries import Window
-from telemetry.accounts import Accounts, Cells
-from ui.frame.view import PAYERS, SECOND_NS
+from telemetry.accounts import Accounts
+from ui.frame.view import PAYERS
+from ui.kit.filtered_accounts import cells_of, of_replica
+from ui.kit.time_bins import SECOND_NS
 
 DIMENSIONS: Final = PAYERS
 """What costs are told by: also the labels that the reader can filter by."""
@@ -119,7 +120,7 @@ def read_spending(
             _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
-    held, missing = managed_prices(tokens_by_model(_cells_of(read_.cells, equals)), prices)
+    held, missing = managed_prices(tokens_by_model(cells_of(read_.cells, equals)), prices)
     all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
     return Spending(
         window=billed,
@@ -213,31 +214,3 @@ _SUMMED: Final = (
     "in_usd",
     "out_usd",
 )
-
-
-def of_replica(read_: Accounts, replica: str | None) -> Accounts:
-    """Only its engines, GPUs and requests; all where no replica is named."""
-    if replica is None:
-        return read_
-    return replace(
-        read_,
-        engines=read_.engines.of_replica(replica),
-        gpus=read_.gpus.of_replica(replica),
-        cells=_cells_of(read_.cells, {"replica": replica}),
-        starts=[each for each in read_.starts if each.replica == replica],
-    )
-
-
-def _cells_of(cells: Cells, equals: Mapping[str, str]) -> Cells:
-    """Those of requests that have these labels."""
-    wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
-    fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
-    ours = np.array(fits, bool)[cells.group]
-    return replace(
-        cells,
-        group=cells.group[ours],
-        hour_unix_s=cells.hour_unix_s[ours],
-        requests=cells.requests[ours],
-        sums={name: each[ours] for name, each in cells.sums.items()},
-        told={name: each[ours] for name, each in cells.told.items()},
-    )

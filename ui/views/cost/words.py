@@ -1,4 +1,4 @@
-"""The page "Who pays for what?" in words and tables.
+"""The Cost page in words and tables.
 
 Pure. Returns HTML in which every foreign word has been escaped.
 """
@@ -28,7 +28,7 @@ LARGE: Final = 0.5
 """Of the bill, from which on idle time is worth a word."""
 NOTHING: Final = 0.005
 """Of the bill: so little below zero is a rounding at the range's edges."""
-NOT_TOLD: Final = "not told"
+NOT_TOLD: Final = "unknown"
 
 
 def sentence(found: Spending, total: Line, view: View) -> str:
@@ -80,7 +80,7 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
     if found.usd is None:
         return f"Of that <b>{names}</b> had {requests}, without a cost."
     share = wording.exact_percent(found.usd / total.bill_usd) if total.bill_usd else ""
-    return f"Of that <b>{names}</b> paid <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
+    return f"Of that <b>{names}</b> cost <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
 
 
 def advice(total: Line) -> str | None:
@@ -90,7 +90,7 @@ def advice(total: Line) -> str | None:
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
         return (
             "Most of the bill is idle time: fewer engines would do the same work, or these more."
-            " “Is anyone hurt?” says whether the promises leave room for it."
+            " The Overview shows whether the SLOs leave room for that."
         )
     if total.wasted_usd > 0.05 * total.bill_usd:
         return (
@@ -98,7 +98,7 @@ def advice(total: Line) -> str | None:
             " (--gpu-memory-utilization) or fewer seats (--max-num-seqs) avoid evictions."
         )
     if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
-        return "More than a tenth of what requests cost went to answers that nobody got."
+        return "More than a tenth of what requests cost went to answers that were not delivered."
     return None
 
 
@@ -115,7 +115,7 @@ def rates(bill: Bill) -> str:
     if not named:
         return ""
     shown = "; ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
-    return f"Priced at {shown}. Yours differ? <code>tailspan up --prices FILE</code>."
+    return f"Priced at {shown}. Set yours with <code>tailspan up --prices FILE</code>."
 
 
 def payers(groups: Sequence[Group], label: str, view: View) -> str:
@@ -171,8 +171,8 @@ def how_priced(groups: Sequence[Group]) -> str:
         return ""
     some = "Some requests’" if PricedBy.LEDGER in methods else "Requests’"
     return (
-        f"{some} cost is by weighted tokens, not by their share of engine steps: no ledger told"
-        " (install tailspan-vllm beside vLLM)."
+        f"{some} cost is by weighted tokens, not by their share of engine steps:"
+        " there was no step ledger (install tailspan-vllm in vLLM’s environment)."
     )
 
 
@@ -189,8 +189,8 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
     )
     return (
         "<div class='wide-table'><table class='told payers'><tr><th>model</th>"
-        "<th>stands for it</th><th>tokens in</th><th>of them cached</th><th>out</th>"
-        f"<th>requests’ cost here</th><th>there</th></tr>{rows}</table></div>"
+        "<th>compared with</th><th>tokens in</th><th>of them cached</th><th>out</th>"
+        f"<th>self-hosted</th><th>managed</th></tr>{rows}</table></div>"
     )
 
 
@@ -274,7 +274,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
     told = []
     for each in unpriced[:MOST_UNPRICED]:
         what = (
-            "tells no device"
+            "reports no device"
             if each.device is None
             else f"runs on “{wording.for_html(each.device, 60)}”, which has no price"
         )
@@ -306,7 +306,7 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     said = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)
-        said.append(f"Not billed: {gaps} in which an engine was not heard of for over a minute.")
+        said.append(f"Not billed: {gaps} in which an engine sent no sample for over a minute.")
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
         said.append(

@@ -1,4 +1,4 @@
-"""The page "What is the fleet doing?"."""
+"""The Fleet page: the replicas side by side."""
 
 import html
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from ui.views.fleet.replicas import Replica
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
-    "Those in trouble come first. The number is of the whole range: of waiting, running, KV cache "
-    "and the longest step the most, of the clock the lowest, of all else the mean. The lines have "
+    "Replicas with problems come first. Numbers are for the whole range: the highest of waiting, "
+    "running, KV cache and longest step, the lowest clock, the mean of all else. The lines have "
     "one scale for all replicas."
 )
 SIDE_HELP: Final = "One measure of all replicas, in the order of the table."
@@ -58,7 +58,7 @@ def _no_replica(context: Context, found: Reading) -> None:
     if requests := request_count(context.engine, found.window):
         st.html(
             "<p class='headline'>No engine reported its state in this range, although"
-            f" {wording.counted(requests, 'request')} came.</p>"
+            f" {wording.counted(requests, 'request')} arrived.</p>"
         )
     else:
         no_data.nothing_in_view(context)
@@ -75,13 +75,13 @@ def _replicas(context: Context, found: Reading) -> None:
     for note in (
         words.imbalance(fleet.imbalance, len(fleet.replicas)),
         words.unheeded(found.unheeded),
-        words.thinned_samples(found.samples_every_s),
+        data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),
         data_sources.scraped(found.scraped_replicas),
     ):
         if note:
             st.html(f"<p class='note'>{note}</p>")
-    with chapter("Side by side", TABLE_HELP):
+    with chapter("Replicas", TABLE_HELP):
         table.show(
             fleet,
             lambda replica: _href(view, replica),
@@ -91,9 +91,9 @@ def _replicas(context: Context, found: Reading) -> None:
         )
         _rest(fleet.replicas[table.MOST :])
     _one_measure(found, view, zone)
-    with chapter("What holds them back", BOUND_HELP):
+    with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))
-    with chapter("What they run with", CONFIG_HELP):
+    with chapter("Configuration", CONFIG_HELP):
         st.html(words.configurations(found.configs))
 
 
@@ -106,7 +106,7 @@ def _rest(left_out: Sequence[Replica]) -> None:
     if left_out:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(
-            f"<p class='note'>Not drawn, with less trouble than these: {named}. "
+            f"<p class='note'>Not drawn, with fewer problems: {named}. "
             "Filter by replica to see one of them.</p>"
         )
 

@@ -1,6 +1,6 @@
-"""The fleet's replicas side by side: what each does, what is wrong with it, who stands apart.
+"""The fleet's replicas: what each does, and its problems. Pure.
 
-Pure. Nothing here is a score: a trouble is a word with the number that made it one.
+Nothing here is a score: a problem is a word with the number behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ STALLING: Final = 0.05
 CLEARLY: Final = 1.2
 """Times as often as the others, at least: of many requests chance leaves less than that over."""
 QUEUEING: Final = 0.5
-"""Of the time; a queue that is there for longer than it is not is a trouble."""
+"""Of the time; a queue that is there for longer than it is not is a problem."""
 LATELY: Final = 6
 """The last sixth of a range: a queue there is one now, however long it was calm before."""
 HELD_BACK: Final = 0.02
@@ -35,7 +35,7 @@ SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """What is wrong with a replica: a word or two, the number behind it, and how much it weighs."""
 
     what: str
@@ -91,26 +91,26 @@ class Replica:
     """Measure → value of the whole range."""
     traffic: Traffic | None
     facts: Facts
-    troubles: Sequence[Trouble]
+    problems: Sequence[Problem]
 
     @property
     def weight(self) -> int:
         """How much is wrong with it."""
-        return sum(trouble.weight for trouble in self.troubles)
+        return sum(problem.weight for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The replicas, those in trouble first."""
+    """The replicas, those in problem first."""
 
     replicas: Sequence[Replica]
     bins: Bins
     imbalance: Imbalance | None
 
     @property
-    def troubled(self) -> Sequence[Replica]:
+    def with_problems(self) -> Sequence[Replica]:
         """Those with anything wrong."""
-        return [replica for replica in self.replicas if replica.troubles]
+        return [replica for replica in self.replicas if replica.problems]
 
 
 def fleet(
@@ -140,24 +140,24 @@ def fleet(
         all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
         told = facts.get(name, Facts())
         lately = _lately(mine.get(WAITED))
-        troubles = tuple(_troubles(all_of_it, told, slow.get(name), lately))
-        found.append(Replica(name, mine, all_of_it, traffic.get(name), told, troubles))
+        problems = tuple(_problems(all_of_it, told, slow.get(name), lately))
+        found.append(Replica(name, mine, all_of_it, traffic.get(name), told, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
     return Fleet(found, bins, imbalance)
 
 
-def _troubles(
+def _problems(
     whole: Mapping[str, float | None],
     told: Facts,
     hit: RiskRatio | None,
     waited_lately: float | None,
-) -> Sequence[Trouble]:
+) -> Sequence[Problem]:
     found = []
     if told.silent_s is not None and told.silent_s > SILENT_S:
-        found.append(Trouble("silent", f"told nothing for {wording.span(told.silent_s)}", 5))
+        found.append(Problem("silent", f"no sample for {wording.span(told.silent_s)}", 5))
     if hit is not None:
         found.append(
-            Trouble(
+            Problem(
                 f"slow {hit.risk_ratio:.1f}×",
                 f"its requests are among the slowest {wording.percent(SLOW_SHARE)} by TTFT "
                 f"{hit.risk_ratio:.1f} [{hit.low:.1f} to {hit.high:.1f}] times as often as the "
@@ -168,7 +168,7 @@ def _troubles(
     if told.held_back is not None and told.held_back > HELD_BACK:
         listed = ", ".join(reason.replace("_", " ") for reason in told.reasons)
         found.append(
-            Trouble(
+            Problem(
                 "clock held back",
                 f"{wording.percent(told.held_back)} of its GPUs’ samples: {listed}",
                 3,
@@ -176,23 +176,23 @@ def _troubles(
         )
     kv = whole.get("kv")
     if kv is not None and kv >= KV_FULL:
-        found.append(Trouble("KV cache full", f"up to {wording.percent(kv)} in use", 2))
+        found.append(Problem("KV cache full", f"up to {wording.percent(kv)} in use", 2))
     evicted = whole.get("preemptions")
     if evicted:
-        found.append(Trouble("evicts", f"{wording.number(evicted)} requests a second", 2))
+        found.append(Problem("preempts", f"{wording.number(evicted)} requests a second", 2))
     stall = whole.get("stall")
     if stall is not None and stall >= STALLING:
-        found.append(Trouble("stalls", f"{wording.percent(stall)} of its busy time", 2))
+        found.append(Problem("stalls", f"{wording.percent(stall)} of its busy time", 2))
     for waited, when in ((whole.get(WAITED), "time"), (waited_lately, "latest time")):
         if waited is not None and waited >= QUEUEING:
             most = wording.count(whole.get("queue"))
             why = f"{wording.percent(waited)} of the {when}, up to {most}"
-            found.append(Trouble("queue", why, 1))
+            found.append(Problem("queue", why, 1))
             break
     if told.restarts:
-        found.append(Trouble("restarted", wording.counted(len(told.restarts), "time"), 1))
+        found.append(Problem("restarted", wording.counted(len(told.restarts), "time"), 1))
     if told.odd:
-        found.append(Trouble("other arguments", ", ".join(told.odd), 1))
+        found.append(Problem("other arguments", ", ".join(told.odd), 1))
     return found
 
 

@@ -76,9 +76,9 @@ def bounds(
         if why is None and device is None:
             named = start.device if start is not None else None
             why = (
-                f"the peaks of {named!r} are not known ({ENVIRONMENT_KEY} can tell them)"
+                f"the peaks of {named!r} are not known (set {ENVIRONMENT_KEY})"
                 if named
-                else "its device is not told"
+                else "its device is not reported"
             )
         chunks = read_chunks(start.arguments) if start is not None else None
         windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None, chunks)
@@ -89,7 +89,7 @@ def bounds(
                 key.engine,
                 start.device if start is not None else None,
                 window,
-                None if window is not None else why or "its steps are not told",
+                None if window is not None else why or "its steps are not reported",
                 *_of_steps(told, key.replica, key.engine),
             )
         )
@@ -111,7 +111,7 @@ def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, f
 
 def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
     if start is None or start.shape is None:
-        return None, "the shape of its model is not told"
+        return None, "the shape of its model is not reported"
     try:
         return read_shape(start.shape), None
     except UnknownShapeError as error:
@@ -130,7 +130,7 @@ def as_html(found: Sequence[Bound]) -> str:
         rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_said(each)}</td></tr>")
     return (
         "<table class='told configs'><thead><tr><th>replica</th><th>device</th>"
-        f"<th>what holds it back</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<th>bottleneck</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 

@@ -47,10 +47,10 @@ export default function ({ data, parentElement }) {
       link.setAttribute("href", value.href);
       link.setAttribute("target", "_self");
       made.append(link);
-    } else if (column.name === "trouble") {
-      made.classList.add("troubles");
+    } else if (column.name === "problem") {
+      made.classList.add("problems");
       for (const each of value) {
-        made.append(element("span", { className: "trouble", title: each.why }, each.what));
+        made.append(element("span", { className: "problem", title: each.why }, each.what));
       }
       if (!value.length) made.append(element("span", { className: "calm" }, "–"));
     } else {

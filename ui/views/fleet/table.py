@@ -64,8 +64,8 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
     return [
         {"name": "name", "title": "Replica", "help": "Leads to its requests.", "rank": 1},
         {
-            "name": "trouble",
-            "title": "Trouble",
+            "name": "problem",
+            "title": "Problems",
             "help": "What is wrong with it; point at it for the number.",
             "rank": 1,
         },
@@ -112,9 +112,9 @@ def rows(
                 "title": wording.plain(replica.name, 200),
                 "href": href(replica),
             },
-            "trouble": [
-                {"what": trouble.what, "why": wording.plain(trouble.why, 400)}
-                for trouble in replica.troubles
+            "problem": [
+                {"what": problem.what, "why": wording.plain(problem.why, 400)}
+                for problem in replica.problems
             ],
             "ttft": _ttft(replica),
             "since": _since(replica, zone, dated),
@@ -160,7 +160,7 @@ def _scaled(line: FloatArray, most: float) -> Sequence[float | None]:
 def _ttft(replica: Replica) -> dict[str, Any]:
     told = replica.traffic
     if told is None:
-        return {"text": wording.UNKNOWN, "title": "No requests told of in this range."}
+        return {"text": wording.UNKNOWN, "title": "No request in this range."}
     between = (
         "too few for an interval"
         if told.low_s is None
@@ -176,7 +176,7 @@ def _ttft(replica: Replica) -> dict[str, Any]:
 def _since(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
     began = replica.facts.began_unix_ns
     if began is None:
-        return {"text": wording.UNKNOWN, "title": "Not told."}
+        return {"text": wording.UNKNOWN, "title": "Not reported."}
     told = {
         "text": wording.clock(began, zone, date=dated)[-8:],
         "title": f"since {wording.clock(began, zone, date=True)}",

@@ -17,18 +17,18 @@ EVEN: Final = 1.5
 def sentence(found: Fleet) -> str:
     """How many there are, and what is wrong with whom."""
     number = wording.counted(len(found.replicas), "replica")
-    troubled = found.troubled
-    if not troubled:
-        return f"<b>{number}</b>, none of them in trouble of its own."
-    named = "; ".join(_named(replica) for replica in troubled[:NAMED])
-    rest = len(troubled) - NAMED
+    with_problems = found.with_problems
+    if not with_problems:
+        return f"<b>{number}</b>, no problem found."
+    named = "; ".join(_named(replica) for replica in with_problems[:NAMED])
+    rest = len(with_problems) - NAMED
     more = f"; and {rest} more" if rest > 0 else ""
-    many = "all" if len(troubled) == len(found.replicas) else f"{len(troubled)} of them"
-    return f"<b>{number}</b>, {many} in trouble: {named}{more}."
+    many = "all" if len(with_problems) == len(found.replicas) else f"{len(with_problems)} of them"
+    return f"<b>{number}</b>, {many} with problems: {named}{more}."
 
 
 def _named(replica: Replica) -> str:
-    what = ", ".join(wording.for_html(trouble.what) for trouble in replica.troubles[:3])
+    what = ", ".join(wording.for_html(problem.what) for problem in replica.problems[:3])
     return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
 
 
@@ -37,7 +37,7 @@ def imbalance(found: Imbalance | None, replicas: int) -> str | None:
     if replicas < 2:
         return None
     if found is None:
-        return "Too few requests to tell whether any replica is slow more often than the others."
+        return "Too few requests to compare the replicas’ latency."
     ttft = term("ttft_s", "TTFT")
     shares = _shares(found)
     if not found.hits:
@@ -72,29 +72,19 @@ def unheeded(labels: Sequence[str]) -> str | None:
     """Which filters hold for requests alone."""
     if not labels:
         return None
-    listed = " and ".join(labels)
-    return f"Engines work for all: the filter by {listed} holds for TTFT and imbalance alone."
-
-
-def thinned_samples(every_s: int | None) -> str | None:
-    """How much of the samples was read, where the range is too long to read all of them."""
-    if every_s is None:
-        return None
-    return (
-        f"Of the samples, 16 s in every {wording.span(every_s)} were read: rates and shares miss "
-        "nothing, a burst between may be missing from the highest values."
-    )
+    listed = " or ".join(labels)
+    return f"Engine state has no {listed}: that filter applies to TTFT and imbalance only."
 
 
 def thinned_requests(one_in: int) -> str | None:
     """The same of requests."""
-    return f"TTFT and imbalance are of 1 in {one_in} requests." if one_in > 1 else None
+    return f"TTFT and imbalance are from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[Group]) -> str:
     """What is in force, and in what the others differ from most."""
     if not groups:
-        return "<p class='note'>No engine told with which arguments it was started.</p>"
+        return "<p class='note'>No engine reported the arguments it was started with.</p>"
     rows = "".join(_row(group) for group in groups)
     return (
         "<table class='told configs'><thead><tr><th>model</th><th>replicas</th>"

@@ -22,7 +22,7 @@ STILL_RUNNING: Final = 3
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
-    "client left": (Outcome.ABORT,),
+    "cancelled": (Outcome.ABORT,),
     "refused": (Outcome.REJECTED,),
     "failed": (Outcome.ERROR,),
 }
@@ -84,10 +84,10 @@ def latency(
                 y=[threshold, threshold],
                 mode="lines",
                 line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
-                name="promised",
+                name="SLO",
                 legendgroup="promised",
                 showlegend=place == 0,
-                hovertemplate=f"{wording.seconds(threshold)}<extra>promised</extra>",
+                hovertemplate=f"{wording.seconds(threshold)}<extra>SLO</extra>",
             )
         )
     _mark(figure, incidents, now.window, zone)

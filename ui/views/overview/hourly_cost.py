@@ -9,8 +9,8 @@ from cost.bill import bill
 from cost.prices import PriceList
 from store.billing.accounts import accounts
 from store.queries import Window
-from ui.frame.view import SECOND_NS
-from ui.views.cost.read import of_replica
+from ui.kit.filtered_accounts import of_replica
+from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
 """Long enough for an engine to have told of itself twice."""

@@ -1,4 +1,4 @@
-"""Incidents in words, each with the way to the page that says why.
+"""Incidents in words, each with a link to its cause.
 
 Pure. Returns HTML in which every foreign word has been escaped.
 """
@@ -6,55 +6,60 @@ Pure. Returns HTML in which every foreign word has been escaped.
 import html
 from collections.abc import Sequence
 from datetime import tzinfo
-from fractions import Fraction
 
 from alerts.objectives import Objective
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
-from ui.kit.slo_status import SloIncident, SloState, goes_on
+from ui.kit.slo_status import SloIncident, SloState
+
+STATES = {"page": "paging", "ticket": "ticket"}
+"""What an incident under way does, by its severity."""
 
 
-def happened(found: Sequence[SloState], zone: tzinfo) -> str:
-    """The incidents, those that go on first, each with the way to its reasons."""
+def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
+    """Return the incidents, those under way first."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
+    burning = [each for each in found if each.burns and not each.open]
+    recorded = "".join(
+        f"<p class='note'>SLO “{wording.for_html(each.objective.name, 63)}” burns too fast; its"
+        " incident is recorded at the next evaluation.</p>"
+        for each in burning
+    )
     if not every:
-        return "<p class='note'>None in this range, nor in the week before its end.</p>"
-    every.sort(key=lambda each: (not goes_on(each[1].row, each[2]), -each[1].row.began_unix_s))
-    return f"<ul class='incidents'>{''.join(_incident(*each, zone) for each in every)}</ul>"
+        none = "<p class='note'>None in this range, nor in the week before its end.</p>"
+        return recorded or none
+    every.sort(key=lambda each: (not each[1].goes_on, -each[1].began_unix_s))
+    return (
+        f"{recorded}<ul class='incidents'>{''.join(_incident(*each, zone) for each in every)}</ul>"
+    )
 
 
-def _incident(
-    objective: Objective,
-    one: SloIncident,
-    at_s: int,
-    zone: tzinfo,
-) -> str:
+def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -> str:
     row = one.row
-    now = goes_on(row, at_s)
-    began = wording.clock(row.began_unix_s * 10**9, zone, date=True)[:-3]
-    end_s = at_s if now or row.ended_unix_s is None else row.ended_unix_s
-    lasted = wording.span(max(0, end_s - row.began_unix_s))
-    peak_at = wording.clock(row.peak_unix_s * 10**9, zone)[:5]
+    began = wording.clock(one.began_unix_s * 10**9, zone, date=True)[:-3]
+    end_s = at_s if one.ended_unix_s is None else one.ended_unix_s
+    lasted = wording.span(max(0, end_s - one.began_unix_s))
+    peak_at = wording.clock(one.peak_unix_s * 10**9, zone)[:5]
     facts = [
-        f"since <b>{began}</b>, goes on for {lasted}" if now else f"<b>{began}</b>, for {lasted}",
-        f"peak {wording.fold(_ratio(row.peak_burn))} at {peak_at}",
+        f"since <b>{began}</b>, for {lasted} so far"
+        if one.goes_on
+        else f"<b>{began}</b>, for {lasted}",
+        f"peak {wording.fold(float(one.peak_burn))} at {peak_at}",
     ]
-    if row.budget_spent is not None:
-        facts.append(f"spent {wording.exact_percent(_ratio(row.budget_spent))} of the budget")
+    if one.budget_spent is not None:
+        spent = wording.exact_percent(float(one.budget_spent))
+        facts.append(f"spent {spent} of the error budget")
     if one.bad is not None:
-        facts.append(f"{wording.counted(one.bad, 'request')} broke the promise")
-    mood = "hurt" if row.severity == "page" else "near"
-    state = f"<span class='state {mood if now else ''}'>{wording.for_html(row.severity)}</span>"
+        facts.append(f"{one.bad:,} {objective.counted_in} missed it")
+    mood = "hurt" if one.severity == "page" else "near"
+    label = STATES.get(one.severity, one.severity) if one.goes_on else one.severity
+    state = f"<span class='state {mood if one.goes_on else ''}'>{wording.for_html(label)}</span>"
     cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"
     name = wording.for_html(objective.name, 63)
     incident = View(last=None, page="root-cause", incident=f"{row.slo}@{row.fired_unix_s}")
     href = html.escape(link(incident))
     return (
-        f"<li class='{'open' if now else ''}'><p>{state} <b>{name}</b>"
-        f" {' · '.join(facts)}</p>{cause}<p><a href='{href}'>Why is it slow?</a></p></li>"
+        f"<li class='{'open' if one.goes_on else ''}'><p>{state} <b>{name}</b>"
+        f" {' · '.join(facts)}</p>{cause}<p><a href='{href}'>Find the cause</a></p></li>"
     )
-
-
-def _ratio(kept: str) -> float:
-    return float(Fraction(kept))

@@ -1,37 +1,43 @@
-"""The page "Is anyone hurt?": promises, incidents, latencies against what is usual, traffic."""
+"""The Overview page: SLOs, incidents, latencies against the usual range, traffic."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
+from sqlalchemy import Engine
 
+from alerts.burnrate import Counts
+from alerts.objectives import Goodput, Objective
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
+from diagnosis.explanation import Cause
 from store.queries import Window, newest_unix_ns
 from ui.frame import no_data
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds
-from ui.frame.view import SECOND_NS
-from ui.kit import slo_cards, wording
+from ui.kit import cause_words, slo_cards, wording
+from ui.kit.judged_requests import judged, judged_window, narrowed
 from ui.kit.sections import chapter, chart
 from ui.kit.slo_status import SloState, burning_since_ns, foremost, instant_s, slo_states
 from ui.kit.terms import LATENCY_NAMES, TERMS
+from ui.kit.time_bins import SECOND_NS
 from ui.views.overview import charts, hung_engines, incidents, trends, words
+from ui.views.overview.cause import current_cause
 from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by when a request was received, and what is promised of it. Shaded: where "
-    "P50 and P99 lay in 8 of 10 such stretches of what it is held against. Red: a budget burned."
+    "P50, P95 and P99 by the time a request was received, and the SLO’s threshold. Shaded: where "
+    "P50 and P99 lay in 8 of 10 bins of the usual range. Red: an error budget burned too fast."
 )
-TRAFFIC_HELP: Final = "Requests received a second, by how they ended."
+TRAFFIC_HELP: Final = "Requests received per second, by outcome."
 FAILURES_HELP: Final = "\n".join(
     f"- **{name}**: {TERMS[key]}"
-    for name, key in (("client left", "abort"), ("refused", "rejected"), ("failed", "error"))
+    for name, key in (("cancelled", "abort"), ("refused", "rejected"), ("failed", "error"))
 )
 
 
@@ -45,6 +51,10 @@ class Seen:
     before: Trend | None
     newest_unix_ns: int | None
     hourly: HourlyCost | None
+    filtered: Sequence[tuple[Objective, Counts]]
+    """The filtered requests of the range by objective; none without filters."""
+    cause: Cause | None
+    """Of the incident under way."""
 
     @property
     def simulated(self) -> bool:
@@ -70,10 +80,23 @@ def read(context: Context) -> Seen:
             trends.before(engine, trend, equals, context.view.baseline, quiet_until_ns),
             newest_unix_ns(engine),
             hourly_cost(engine, window, equals, prices),
+            _filtered(engine, objectives, window, equals) if equals else (),
+            current_cause(engine, states),
         )
 
     more = (context.view.baseline, at_s, context.objectives.key, repr(prices))
     return context.shared(found, *more)
+
+
+def _filtered(
+    engine: Engine, objectives: Sequence[Objective], window: Window, equals: Mapping[str, str]
+) -> Sequence[tuple[Objective, Counts]]:
+    newest = judged_window(engine, window)
+    return [
+        (each, judged(engine, narrowed(each.indicator, equals), newest))
+        for each in objectives
+        if isinstance(each.indicator, Goodput)
+    ]
 
 
 def _prices() -> PriceList:
@@ -89,10 +112,7 @@ def show(context: Context, found: Seen) -> None:
     hung_engines.show(context.engine, context.now_unix_ns)
     _errors(context.objectives)
     if found.states and (found.now.number or context.view.equals):
-        answer = words.answer(found.states, found.now.number, context.length_s, context.zone)
-        if silent_s is not None:
-            answer = words.of_the_past(answer, silent_s)
-        st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
+        _answer(context, found, silent_s)
     elif not found.states:
         _no_objective(context.objectives)
     if found.hourly is not None:
@@ -105,14 +125,35 @@ def show(context: Context, found: Seen) -> None:
         no_data.nothing_in_view(context)
 
 
+def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
+    answer = words.answer(found.states, found.now.number, context.length_s, context.zone)
+    if context.view.equals:
+        some = words.of_filters(context.view, found.filtered, context.length_s)
+        _headline(words.of_the_past(some, silent_s) if silent_s is not None else some)
+        st.html(f"<p class='note'><b>All requests:</b> {answer.sentence}</p>")
+    else:
+        _headline(words.of_the_past(answer, silent_s) if silent_s is not None else answer)
+    if found.cause is not None:
+        cause = found.cause
+        tried = "".join(
+            f"<p class='lever'><b>Try:</b> {cause_words.lever(each)}</p>"
+            for each in cause.levers[:1]
+        )
+        said = cause_words.first_cause(cause)
+        st.html(f"<div class='why'><p class='cause'>{said}</p>{tried}</div>")
+
+
+def _headline(answer: words.Answer) -> None:
+    st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
+
+
 def _errors(objectives: Objectives) -> None:
     if objectives.problem:
         st.html(f"<p class='notice'>{wording.for_html(objectives.problem, 300)}</p>")
     if objectives.errors:
         number = wording.counted(len(objectives.errors), "mistake")
         st.html(
-            f"<p class='notice'>{number} in the objectives’ files: the page “What is being"
-            " promised?” says where.</p>"
+            f"<p class='notice'>{number} in the objectives’ files: the page SLOs lists them.</p>"
         )
 
 
@@ -121,13 +162,13 @@ def _no_objective(objectives: Objectives) -> None:
     if others:
         names = ", ".join(wording.for_html(each.name) for each in others)
         st.html(
-            f"<p class='headline'>Prometheus counts what is promised here ({names}); its alerts"
-            " say who is hurt.</p>"
+            f"<p class='headline'>Prometheus counts the SLOs defined here ({names}); its alerts"
+            " report when one is missed.</p>"
         )
         return
     st.html(
-        "<p class='headline'><b>Nobody can say:</b> nothing is promised yet. An objective says"
-        " which requests, what is good of them, and for how many that holds:</p>"
+        "<p class='headline'><b>No SLO is defined.</b> An SLO names the requests it is about, what"
+        " makes one good, and the share that must be good:</p>"
     )
     st.code(words.EXAMPLE, language="yaml")
     files = ", ".join(map(short, objectives.texts)) or "objectives/chat.yaml"
@@ -139,21 +180,21 @@ def _no_objective(objectives: Objectives) -> None:
 
 def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None) -> None:
     happening, cards = st.columns([2, 3], gap="large")
-    with cards, chapter("What is promised", TERMS["budget"]):
+    with cards, chapter("SLOs", TERMS["budget"]):
         shown, left_out = foremost(found)
         for each in shown:
             st.html(slo_cards.card(each, silent_s=silent_s))
             key = f"windows_{each.objective.name}"
-            with st.expander("Burn, window by window", key=key):
+            with st.expander("Burn rate by window", key=key):
                 st.html(slo_cards.windows(each))
         for name, number in left_out.items():
             more = wording.counted(number, "more group")
             st.html(
-                f"<p class='note'>{wording.for_html(name)} has {more}; these burn less. The page"
-                " “What is being promised?” lists all.</p>"
+                f"<p class='note'>{wording.for_html(name)} has {more}, which burn less. The page"
+                " SLOs lists all.</p>"
             )
-    with happening, chapter("Incidents", "Budgets that burned fast enough to alert."):
-        st.html(incidents.happened(found, zone))
+    with happening, chapter("Incidents", "Error budgets that burned fast enough to alert."):
+        st.html(incidents.incidents(found, zone))
 
 
 def _trends(context: Context, found: Seen) -> None:
@@ -161,11 +202,11 @@ def _trends(context: Context, found: Seen) -> None:
     objectives = [each.objective for each in found.states]
     now, before = found.now, found.before
     burned = [
-        (one.row.began_unix_s * SECOND_NS, _end_ns(each, one.row.ended_unix_s))
+        (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
         for one in each.incidents
     ]
-    st.html(f"<p class='note'>{words.held_against(now, before, context.view, zone)}</p>")
+    st.html(f"<p class='note'>{words.usual(now, before, context.view, zone)}</p>")
     for column, name in zip(st.columns(3, gap="medium"), trends.LATENCIES, strict=True):
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):
@@ -183,11 +224,11 @@ def _trends(context: Context, found: Seen) -> None:
     left, right = st.columns(2, gap="medium")
     with left, chapter("Traffic", TRAFFIC_HELP):
         chart(charts.traffic(now, before, burned, zone, ink), "traffic", "Requests a second")
-    with right, chapter("Without an answer", FAILURES_HELP):
+    with right, chapter("Unanswered: failed, refused, cancelled", FAILURES_HELP):
         chart(
             charts.failures(now, before, burned, zone, ink),
             "failures",
-            "The share of requests that failed, were refused or were left",
+            "The share of requests that failed, were refused or were cancelled",
         )
 
 

@@ -13,12 +13,11 @@ from sqlalchemy import Engine
 from store.queries import Window, request_table
 from store.rollups.queries import rollups
 from telemetry.requests import Outcome
-from ui.frame.view import SECOND_NS
 from ui.kit import rollup_reads
 from ui.kit.columns import FloatArray, IntArray, floats, instants
 from ui.kit.percentiles import Percentiles, per_bin
 from ui.kit.store_reads import is_simulated, without_ttft_of_whole_answers
-from ui.kit.time_bins import Bins, bins_of_width, choose
+from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)

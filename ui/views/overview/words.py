@@ -1,4 +1,4 @@
-"""The page "Is anyone hurt?" in words: the answer, where each promise stands, what happened.
+"""The Overview page in words: the answer, what serving costs, what the bands are.
 
 Pure. Returns HTML in which every foreign word has been escaped.
 """
@@ -10,7 +10,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts.blindness import REASONS
-from alerts.burnrate import Pair
+from alerts.burnrate import Counts, Pair
 from alerts.objectives import Objective
 from telemetry import durations
 from ui.frame.address import link
@@ -25,7 +25,7 @@ from ui.views.overview.trends import DAY_NS, Trend
 MOST_NAMED: Final = 3
 """Objectives, or groups of one, in a sentence."""
 FEWEST: Final = 30
-"""Requests; of fewer nobody knows whether a promise is kept."""
+"""Requests; fewer do not show whether an objective is met."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -43,152 +43,185 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To the page's question: hurt, near, fine or unknown, and the sentence."""
+    """The state of the SLOs: hurt, near, fine or unknown, and a sentence."""
 
     mood: str
     sentence: str
 
 
 def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Answer:
-    """Whether anyone is hurt.
+    """Say how the SLOs are doing.
 
     Args:
         found: of at least one objective.
-        requests: in the range in view, whether or not any promise speaks of them.
-        length_s: the range in view.
+        requests: in the selected range, whether or not they count for an objective.
+        length_s: of the selected range.
         zone: the reader's.
     """
-    hurt = [each for each in found if each.pages]
-    if hurt:
-        also = [each for each in found if each.burns and each not in hurt]
-        return Answer("hurt", _hurt(hurt, also, zone))
+    paging = [each for each in found if each.pages]
+    if paging:
+        also = [each for each in found if each.burns and each not in paging]
+        return Answer("hurt", _paging(paging, also, zone))
     slow = [each for each in found if each.burns]
     if slow:
-        return Answer("near", f"<b>Not enough to wake anyone:</b> {_burning(slow[0], zone)}")
+        return Answer("near", f"{_burning(slow[0], zone)}. That is slow enough for a ticket.")
     spent = [each for each in found if each.spent]
     if spent:
-        return Answer("near", _overspent(spent))
+        return Answer("near", _overspent(spent[0]))
     blind = [each for each in found if each.blind is not None]
     if blind:
         return Answer("near", _blind(blind))
     events = max(each.shown.events for each in found)
     if events < FEWEST:
-        return Answer("unknown", _too_few(found, events, requests, length_s))
+        return Answer("unknown", _too_few(events, requests, length_s))
     doubtful = [each for each in found if each.held_back]
     if doubtful:
-        return Answer("near", _doubtful(doubtful[0]))
-    return _kept(found, length_s)
+        return Answer("near", _held_back(doubtful[0]))
+    return _met(found, length_s)
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
-    """The answer where no data has come for a while: never green, and of the time before."""
+    """Return the answer where no data has come for a while: never green, and of before."""
     mood = "unknown" if found.mood == "fine" else found.mood
-    before = f"<b>Unknown for {wording.span(silent_s)}; before that:</b>"
+    before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Answer(mood, f"{before} {found.sentence}")
 
 
-def _hurt(hurt: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
-    said = "; ".join(_burning(each, zone) for each in hurt[:MOST_NAMED])
-    if len(hurt) > MOST_NAMED:
-        said += f"; and {wording.counted(len(hurt) - MOST_NAMED, 'more objective')}"
+def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
+    """Say how the filtered requests are doing, each objective's worst first.
+
+    Args:
+        view: with filters.
+        judged: the filtered requests of the selected range, by objective.
+        length_s: of the selected range.
+    """
+    whose = _filters(view)
+    known = [
+        (objective, counts, bad)
+        for objective, counts in judged
+        if counts.events and (bad := counts.bad_ratio) is not None
+    ]
+    over = wording.span(length_s)
+    if not known:
+        return Answer("unknown", f"<b>{whose}:</b> no request in {over} counts for an SLO.")
+    known.sort(key=lambda each: float(each[2] / each[0].budget), reverse=True)
+    objective, counts, bad = known[0]
+    mood = "fine" if bad <= objective.budget else "near"
+    return Answer(
+        mood,
+        f"<b>{whose}:</b> {wording.exact_percent(1 - float(bad))} of"
+        f" {counts.events:,} {objective.counted_in} in {over} met {_name(objective)}"
+        f" (target {objective.target_written}); <b>{counts.bad:,}</b> missed it.",
+    )
+
+
+def _paging(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
+    said = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
+    if len(paging) > MOST_NAMED:
+        said += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
     rest = ""
     if also:
-        rest = f" More slowly burns {_listed([_name(each.objective) for each in also])}."
-    return f"<b>Yes:</b> {said}.{rest}"
+        rest = f" Burning more slowly: {_listed([_name(each.objective) for each in also])}."
+    return f"{said}.{rest}"
 
 
 def _burning(each: SloState, zone: tzinfo) -> str:
     pair = each.firing or next(iter(each.status.states))
     burn = each.status.burns[pair.long_s]
-    pace = f"burns its {term('budget', 'budget')}"
+    pace = f"{_name(each.objective)} is {term('burn', 'burning')}"
     if burn is not None:
-        pace += f" <b>{wording.fold(float(burn))}</b>"
+        pace += f" <b>{wording.fold(float(burn))} too fast</b>"
     if each.open:
         first = each.open[0]
-        since = wording.clock(first.row.began_unix_s * 10**9, zone)[:5]
-        whom = "" if first.bad is None else f", for <b>{wording.counted(first.bad, 'request')}</b>"
-        return f"{_name(each.objective)} {pace} since <b>{since}</b>{whom}"
-    return f"{_name(each.objective)} {pace} (last {durations.render(pair.long_s)})"
+        since = wording.clock(first.began_unix_s * 10**9, zone)[:5]
+        whom = (
+            ""
+            if first.bad is None
+            else f"; <b>{first.bad:,} {each.objective.counted_in}</b> missed it"
+        )
+        return f"{pace} since <b>{since}</b>{whom}"
+    return f"{pace} (last {durations.render(pair.long_s)})"
 
 
-def _overspent(spent: Sequence[SloState]) -> str:
-    each = spent[0]
+def _overspent(each: SloState) -> str:
     period = each.objective.period_text
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
     return (
-        f"<b>Not now, but</b> {_name(each.objective)} has spent its {term('budget', 'budget')} of"
-        f" {period} and {over} more: what breaks the promise now breaks it for the period."
+        f"No SLO is burning now, but {_name(each.objective)} has spent its"
+        f" {term('budget', 'error budget')} of {period} and <b>{over}</b> more."
     )
 
 
 def _blind(blind: Sequence[SloState]) -> str:
     each = blind[0]
     assert each.blind is not None
-    name, *more = [wording.for_html(one.objective.base, 63) for one in blind]
-    others = f" So are {_listed(more)}." if more else ""
+    _, *more = [_name(one.objective) for one in blind]
+    others = f" The same is true of {_listed(more)}." if more else ""
     why = wording.code_html(REASONS[each.blind].why)
+    name = wording.for_html(each.objective.base, 63)
     return (
-        f"<b>Unknown:</b> requests come in, but {name} does not count them:"
+        f"<b>Unknown:</b> requests arrive, but SLO “{name}” does not count them:"
         f" {why}.{others} What to do is written below."
     )
 
 
-def _too_few(found: Sequence[SloState], events: int, requests: int, length_s: float) -> str:
-    of = "the promise speaks" if len(found) == 1 else "any one promise speaks"
-    which = f"{wording.counted(events, 'request')} of which {of}"
+def _too_few(events: int, requests: int, length_s: float) -> str:
+    which = f"{wording.counted(events, 'request')} counted"
     if requests > events:
         some = f"{events:,}" if events else "none"
-        which = f"of {wording.counted(requests, 'request')} {of} of {some}"
+        which = f"{some} of {wording.counted(requests, 'request')} counted"
     return (
-        f"<b>Too little to tell:</b> {which} in {wording.span(length_s)};"
-        f" it takes {FEWEST}. A longer range may have more."
+        f"<b>Too few requests:</b> {which} for an SLO in {wording.span(length_s)};"
+        f" at least {FEWEST} are needed. A longer range may have more."
     )
 
 
-def _doubtful(each: SloState) -> str:
+def _held_back(each: SloState) -> str:
     pair = each.held_back
     assert pair is not None
     why = SAYS[each.status.states[pair]].removeprefix("held back: ")
     burn = each.status.burns[pair.long_s]
     pace = wording.fold(None if burn is None else float(burn))
     return (
-        f"<b>Perhaps:</b> {_name(each.objective)} burns its {term('budget', 'budget')} {pace}"
-        f" (last {durations.render(pair.long_s)}), but {why}."
+        f"{_name(each.objective)} may be {term('burn', 'burning')} {pace} too fast"
+        f" (last {durations.render(pair.long_s)}); no alert yet: {why}."
     )
 
 
-def _kept(found: Sequence[SloState], length_s: float) -> Answer:
-    kept = "the promise is" if len(found) == 1 else f"all {len(found)} promises are"
+def _met(found: Sequence[SloState], length_s: float) -> Answer:
+    met = "is met" if len(found) == 1 else f"All {len(found)} SLOs are met"
     worst = min(
         (each for each in found if each.shown.events),
         key=lambda each: 1 - (each.shown.bad_ratio or 0) - each.objective.target,
     )
     good = wording.exact_percent(1 - float(worst.shown.bad_ratio or 0))
-    of = wording.counted(worst.shown.events, "request")
-    closest = "" if len(found) == 1 else f", closest {_name(worst.objective)}"
-    promised = f"{worst.objective.target_written} promised"
+    of = f"{worst.shown.events:,} {worst.objective.counted_in}"
+    name = _name(worst.objective)
+    first = f"{name} {met}" if len(found) == 1 else f"{met}; closest to its target is {name}"
+    promised = f"target {worst.objective.target_written}"
     over = wording.span(length_s)
     hottest = max(found, key=_burn_now)
     burning = _burning_now(hottest) if _burn_now(hottest) > 1 else ""
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
         return Answer(
             "near",
-            "<b>A little:</b> nothing burns fast enough to alert, but"
-            f" {_name(worst.objective)} kept <b>{good}</b> of {of} in {over} ({promised})"
-            f"{f'; {burning}' if burning else ''}.",
+            f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({promised}), but"
+            f" nothing burns fast enough to alert{f'; {burning}' if burning else ''}.",
         )
-    said = f"{kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})"
+    said = f"{first}: <b>{good}</b> of {of} in {over} were good ({promised})"
     if burning:
-        return Answer("near", f"<b>Not yet:</b> {said}; but {burning}.")
-    return Answer("fine", f"<b>No:</b> {said}.")
+        return Answer("near", f"{said}; but {burning}.")
+    return Answer("fine", f"{said}.")
 
 
 def _burning_now(each: SloState) -> str:
     pair = _shortest(each)
     factor = wording.fold(float(pair.factor))
-    whose = f"{_name(each.objective)}’s {term('budget', 'budget')}"
     now = f"<b>{wording.fold(_burn_now(each))}</b>"
-    return f"the last {durations.render(pair.short_s)} burn {whose} {now}, and {factor} would alert"
+    return (
+        f"{_name(each.objective)} burned {now} too fast in the last"
+        f" {durations.render(pair.short_s)}; {factor} alerts"
+    )
 
 
 def _shortest(each: SloState) -> Pair:
@@ -196,12 +229,18 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Over the shortest window, which is the first to tell; 0 where nothing does."""
+    """Over the shortest window, which reacts first; 0 where nothing does."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
+def _filters(view: View) -> str:
+    return ", ".join(
+        f"{wording.for_html(name)} {wording.for_html(value)}" for name, value in view.equals.items()
+    )
+
+
 def _name(objective: Objective) -> str:
-    return wording.for_html(objective.name, 63)
+    return f"SLO “{wording.for_html(objective.name, 63)}”"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -211,7 +250,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def costs(found: HourlyCost, view: View) -> str:
-    """What the engines cost an hour, and the way to whom they cost it for."""
+    """What the engines cost an hour, with a link to the page of costs."""
     href = html.escape(link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
     none = (
@@ -219,35 +258,29 @@ def costs(found: HourlyCost, view: View) -> str:
     )
     return (
         f"Serving costs <b>{wording.usd(found.usd)} an hour</b> ({engines}{none})."
-        f" <a href='{href}'>Who pays for what?</a>"
+        f" <a href='{href}'>See the cost</a>"
     )
 
 
-def held_against(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """What the charts are of, and what their shaded bands are."""
-    of = ""
-    if view.equals:
-        labels = ", ".join(
-            f"{wording.for_html(name)} {wording.for_html(value)}"
-            for name, value in view.equals.items()
-        )
-        of = f"Of {labels} alone; promises and incidents are of the requests they speak of. "
-    within = " Percentiles are within 1 %: these are too many requests to read." * now.rolled
+def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
+    """What the charts show, and what their shaded bands are."""
+    of = f"Charts show {_filters(view)} only. " if view.equals else ""
+    within = " Percentiles are within 1 %: there are too many requests to read." * now.rolled
     if before is None:
-        return f"{of}There is too little from before to say what is usual.{within}"
+        return f"{of}There is too little earlier data to show the usual range.{within}"
     start, end = (
         wording.clock(each, zone, date=True)[:-3]
         for each in (before.window.from_unix_ns, before.window.to_unix_ns)
     )
     back_ns = now.window.from_unix_ns - before.window.from_unix_ns
-    which = "what the address names"
+    which = "the baseline of the address"
     if view.baseline is None:
         which = "the same length of time before"
         if before.window.to_unix_ns != now.window.from_unix_ns:
             yesterday = back_ns == DAY_NS
-            which = "the same time a day before" if yesterday else "as long a time before it burned"
+            which = "the same time a day before" if yesterday else "the time before the incident"
     until = end[-5:] if start[:10] == end[:10] else end
     return (
-        f"{of}Shaded is what is usual: {which}, {start} to {until},"
-        f" {wording.counted(before.number, 'request')}.{within}"
+        f"{of}Shaded: the usual range, from {which} ({start} to {until},"
+        f" {wording.counted(before.number, 'request')}).{within}"
     )

@@ -99,7 +99,7 @@ def _levels(shares: Sequence[float]) -> list[int]:
     return levels
 
 
-def company(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
+def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
     """A row for each neighbour; the prefill of those that cost the request time in colour."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]

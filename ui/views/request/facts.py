@@ -34,7 +34,11 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Region", row["region"], ""),
         ("Configuration", row["config"], "Fingerprint of the engine's arguments."),
         ("Measured", basis.get(row["basis"], row["basis"]), ""),
-        ("Clock", _clock(row), "Its sender told of what had not been yet; see tailspan doctor."),
+        (
+            "Clock",
+            _clock(row),
+            "The sender’s clock was ahead of this machine’s; see tailspan doctor.",
+        ),
     )
     return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
 

@@ -1,4 +1,4 @@
-"""Who was in the engine with a request, and who of them cost it time. Pure.
+"""The requests that shared an engine with a request, and which of them delayed it. Pure.
 
 On the request's own axis: seconds since its receipt, cut off at its end.
 """
@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.one_request.account import Account
-from ui.frame.view import RequestKey
 from ui.kit import wording
 from ui.kit.columns import FloatArray, floats, instants
+from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
 """Requests that are drawn; a batch may hold hundreds."""
@@ -40,8 +40,8 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
-    """Those drawn: who cost most first, then who stayed longest beside it; and how many in all."""
+class Neighbours:
+    """Those drawn, which delayed it most or shared the engine longest, and how many in all."""
 
     drawn: Sequence[Neighbour]
     number: int
@@ -51,7 +51,7 @@ class Company:
     """How many they are."""
 
 
-def company(table: pa.Table, victim: int, told: Account) -> Company:
+def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     """The neighbours of a request.
 
     Args:
@@ -95,7 +95,7 @@ def company(table: pa.Table, victim: int, told: Account) -> Company:
             tokens_meanwhile=cost[place].tokens if place in cost else 0.0,
         )
 
-    return Company(
+    return Neighbours(
         [one(place, row) for place, row in zip(chosen, rows, strict=True)],
         number,
         sum(each.cost_s for each in told.delayed_by),
@@ -103,20 +103,20 @@ def company(table: pa.Table, victim: int, told: Account) -> Company:
     )
 
 
-def sentence(found: Company) -> str:
+def sentence(found: Neighbours) -> str:
     """How many there were, how much they cost it, and how many of them are drawn."""
     if not found.number:
-        return "No other request was in its engine then."
+        return "No other request shared its engine."
     told = f"{wording.counted(found.number, 'other request')} shared its engine"
     if found.costly:
         told += (
-            f"; the prefills of {wording.count(found.costly)} of them cost it "
+            f"; the prefills of {wording.count(found.costly)} of them delayed it by "
             f"{wording.seconds(found.cost_s)}"
         )
     else:
-        told += "; none is known to have cost it time with its prefill"
+        told += "; none is known to have delayed it"
     if found.number > len(found.drawn):
-        told += f". Drawn: {len(found.drawn)}, those that cost it most or were with it longest"
+        told += f". Drawn: {len(found.drawn)}, those that delayed it most or shared it longest"
     return f"{told}."
 
 

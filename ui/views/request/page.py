@@ -1,4 +1,4 @@
-"""The page "What happened to this request?"."""
+"""The Request page: one request, its phases, the requests sharing its engine, its details."""
 
 import html
 import json
@@ -17,11 +17,13 @@ from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted
 from ui.frame.context import Context
 from ui.frame.navigation import choice
-from ui.frame.view import SECOND_NS, RequestKey, View
+from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.fact_grid import fact_grid
+from ui.kit.request_key import RequestKey
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
+from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import Strip
 from ui.views.request.facts import facts
@@ -31,22 +33,20 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """How often a request that is not there is looked for again; an id takes a search."""
 MOST_LISTED: Final = 6
-"""Of those that cost it time; the chart has more."""
+"""Requests that delayed it; the chart has more."""
 
 LIFE_HELP: Final = (
-    "From its receipt to its end, a row for each phase. Within a phase its own work is drawn "
-    "first, then what others, preemption and stalls took of it: how much is known, not when in "
-    "the phase."
+    "From receipt to end, a row for each phase. Within a phase its own work is drawn first, then "
+    "others' work, preemption and stalls: their lengths are known, not when they happened."
 )
-COMPANY_HELP: Final = (
-    "On the same axis: who was in the same engine. Violet is the prefill of a request that cost "
-    "this one time; grey that of one of which nothing is known that it cost. What others’ "
-    "prefills took of this request is divided among them by the prompt tokens that were computed "
-    "meanwhile."
+NEIGHBOURS_HELP: Final = (
+    "On the same axis: requests in the same engine. Violet is the prefill of a request that "
+    "delayed this one; grey is the prefill of one that is not known to have. The delay by others' "
+    "prefills is divided among them by the prompt tokens computed meanwhile."
 )
 ENGINE_HELP: Final = (
-    "On the same axis. A sample tells of the time since the one before it: of a request that is "
-    "shorter, it tells of more than the request."
+    "On the same axis. A sample covers the time since the one before it, which may be longer than "
+    "the request."
 )
 
 
@@ -131,9 +131,9 @@ def _key(row: Mapping[str, Any]) -> RequestKey:
 def _nothing_asked(view: View) -> None:
     first = html.escape(link(replace(view, page="requests")))
     st.html(
-        "<p class='headline'>Which one? Paste its id above: the server’s "
+        "<p class='headline'>Enter a request’s id above: the server’s "
         "(<code>chatcmpl-…</code>, the <code>id</code> of the answer), the "
-        "<code>X-Request-Id</code> it was sent with, or its trace.</p>"
+        "<code>X-Request-Id</code> it was sent with, or its trace id.</p>"
         f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
         "Requests</a></p>"
     )
@@ -151,15 +151,15 @@ def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
         st.html(
             "<p class='headline'><b>This request is no longer kept.</b> It was received "
             f"{wording.clock(at, zone, date=True)}; the store reaches back to {oldest}.</p>"
-            "<p class='note'>How long requests are kept says <code>tailspan up --keep-rows</code>"
-            "; what they add up to is still in the longer ranges of the other pages.</p>"
+            "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept;"
+            " their totals are still in the longer ranges of the other pages.</p>"
         )
         return
     st.html(
         f"<p class='headline'><b>No request is called “{wording.for_html(str(asked), 80)}”.</b>"
         f"</p><p class='note'>The store has those received from {oldest} to {newest}. "
-        "One that is still running is told of when it ends, and shown here then; one older than "
-        "<code>tailspan up --keep-rows</code> is gone. <code>tailspan requests --last 1h</code> "
+        "A running request is shown here once it has ended; one older than "
+        "<code>tailspan up --keep-rows</code> is deleted. <code>tailspan requests --last 1h</code> "
         "lists ids.</p>"
     )
 
@@ -177,7 +177,7 @@ def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tz
     )
     st.html(
         f"<p class='headline'><b>{many} requests</b> are called “{wording.for_html(asked, 80)}”. "
-        "Which one?</p><table class='told'><thead><tr><th>request</th><th>received</th>"
+        "Choose one:</p><table class='told'><thead><tr><th>request</th><th>received</th>"
         f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
@@ -188,7 +188,7 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
     freshness.band(found.simulated)
     st.html(f"<p class='headline'>{words.sentence(row, found.account, zone)}</p>")
     for note in (
-        words.standing(row, found.standings),
+        words.rank(row, found.ranks),
         words.less(row),
     ):
         if note:
@@ -201,11 +201,11 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
         chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {told}")
         st.html(words.moments(moments, row["received_unix_ns"], zone))
     if row["outcome"] != "rejected":
-        _company(found, view, whole_s)
+        _neighbours(found, view, whole_s)
         _servers(found, whole_s)
-    with st.expander("Its parts in numbers", key="parts"):
+    with st.expander("Parts in numbers", key="parts"):
         st.html(words.parts_table(found.account, whole_s))
-    with chapter("What is known of it"):
+    with chapter("Details"):
         st.html(fact_grid(facts(row)))
     _raw(row)
 
@@ -219,7 +219,7 @@ def _trace(row: Mapping[str, Any]) -> None:
     if url is None:
         st.html(
             "<p class='note'>For a link to its trace, start Tailspan with "
-            f"<code>{trace_link.KEY}={trace_link.EXAMPLE}</code> (of yours).</p>"
+            f"<code>{trace_link.KEY}={trace_link.EXAMPLE}</code>.</p>"
         )
     else:
         address = html.escape(trace_link.link(url, row["trace_id"], row["span_id"]))
@@ -229,18 +229,21 @@ def _trace(row: Mapping[str, Any]) -> None:
         )
 
 
-def _company(found: RequestRead, view: View, whole_s: float) -> None:
+def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
     row = found.row
-    with chapter("Who was with it", COMPANY_HELP):
+    with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
-            st.html("<p class='note'>Its server is not known, so nobody can say whom it met.</p>")
+            st.html(
+                "<p class='note'>Its replica is not known, so the requests sharing its engine are"
+                " not known.</p>"
+            )
             return
-        said = neighbours.sentence(found.company)
+        said = neighbours.sentence(found.neighbours)
         st.html(f"<p class='note'>{html.escape(said)}</p>")
-        if not found.company.drawn:
+        if not found.neighbours.drawn:
             return
-        chart(charts.company(found.company.drawn, whole_s), "company", alt=said)
-        costly = [each for each in found.company.drawn if each.cost_s > 0][:MOST_LISTED]
+        chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=said)
+        costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]
         if costly:
             st.html(_delayers(costly, view))
 
@@ -257,20 +260,20 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
     )
     return (
         "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
-        f"<th>cost it</th></tr></thead><tbody>{listed}</tbody></table>"
+        f"<th>delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
 
 def _servers(found: RequestRead, whole_s: float) -> None:
     if found.row["replica"] is None:
         return
-    with chapter("Its engine meanwhile", ENGINE_HELP):
+    with chapter("Engine state", ENGINE_HELP):
         if not found.engine:
-            st.html("<p class='note'>Its engine told nothing of itself in this time.</p>")
+            st.html("<p class='note'>The engine reported no sample in this time.</p>")
         else:
             chart(charts.strips(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
-        with chapter("Its GPUs meanwhile", ENGINE_HELP):
+        with chapter("GPU state", ENGINE_HELP):
             if found.throttled:
                 st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
             chart(charts.strips(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))

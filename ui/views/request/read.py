@@ -1,7 +1,7 @@
-"""What the page of one request reads from the store.
+"""What the Request page reads from the store.
 
-A request that is there does not change; who was with it may still be on the way. What was read
-is kept for a minute, for all who look at it.
+A stored request does not change; the requests sharing its engine may still arrive. What was read
+is kept for a minute, for all viewers.
 """
 
 import time
@@ -19,13 +19,13 @@ from store.requests.lookup import find_requests, oldest_request_unix_ns
 from store.requests.neighbours import neighbours, place_of
 from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
-from ui.frame.view import RequestKey
 from ui.kit import store_reads
+from ui.kit.request_key import RequestKey
 from ui.kit.store_reads import store_errors
 from ui.views.request import engine_state
-from ui.views.request import neighbours as company
 from ui.views.request.engine_state import Strip
-from ui.views.request.neighbours import Company
+from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
+from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
 """What a request has in common with those it is compared with."""
@@ -41,11 +41,11 @@ class RequestRead:
 
     row: Mapping[str, Any]
     account: Account
-    company: Company
+    neighbours: Neighbours
     engine: Sequence[Strip]
     gpus: Sequence[Strip]
     throttled: str | None
-    standings: Mapping[str, LatencyRank]
+    ranks: Mapping[str, LatencyRank]
     simulated: bool
 
 
@@ -98,7 +98,7 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
         raise LookupError(str(key))
     received = int(row["received_unix_ns"])
     end = received + int(row["e2e_s"] * 1e9)
-    table = neighbours(engine, row, [*REQUEST_COLUMNS, *company.COLUMNS])
+    table = neighbours(engine, row, [*REQUEST_COLUMNS, *NEIGHBOUR_COLUMNS])
     place = place_of(table, row)
     its_account = account(requests_of(table), place, table.num_rows)
     around = Window(max(0, received - APART_NS), end + APART_NS)
@@ -120,16 +120,16 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
     return RequestRead(
         row,
         its_account,
-        company.company(table, place, its_account),
+        neighbours_of(table, place, its_account),
         engine_strips,
         gpu_strips,
         throttled,
-        _standings(engine, row),
+        _ranks(engine, row),
         simulated(engine, Window(received, received + 1)),
     )
 
 
-def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, LatencyRank]:
+def _ranks(engine: Engine, row: Mapping[str, Any]) -> dict[str, LatencyRank]:
     received = int(row["received_unix_ns"])
     values_s = {name: row[name] for name in LATENCIES if row[name] is not None}
     if not Outcome(row["outcome"]).answered:

@@ -1,4 +1,4 @@
-"""What happened to one request, in words.
+"""The Request page in words.
 
 Pure. Returns HTML in which every foreign word has been escaped.
 """
@@ -63,8 +63,8 @@ def _most(told: Account, whole_s: float) -> str:
     return f"Most of it: {', '.join(named)}." if named else ""
 
 
-def standing(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """How it compares with its like; None where it has no latency to compare."""
+def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
+    """How it compares with similar requests; None where it has no latency to compare."""
     like = " ".join(
         [
             "requests",
@@ -102,8 +102,8 @@ def less(row: Mapping[str, Any]) -> str | None:
     split = ("queue_seats_s", "prefill_own_s", "decode_own_s")
     if row["queue_s"] is not None and all(row[name] is None for name in split):
         return (
-            "The engine’s step ledger did not tell of this request: its phases are known, what "
-            "they were spent on is not."
+            "The engine’s step ledger has no entry for this request: its phases are known, their "
+            "parts are not."
         )
     return None
 

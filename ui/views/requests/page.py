@@ -1,4 +1,4 @@
-"""The page "What did requests wait for?"."""
+"""The Requests page: latencies and phases over time, engine state, the slowest requests."""
 
 import html
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def _requests(context: Context, found: Reading) -> None:
     with chapter("Where the time went", PHASES_HELP):
         chart(charts.phases(means, number, bins, window, zone), "phases")
     _engines(found, zone)
-    with chapter(f"The slowest by {name}", "Choose one to see where its time went."):
+    with chapter(f"Slowest by {name}", "Choose one to see where its time went."):
         slowest_table.show(
             slowest.shown_rows(
                 table, matrix, view.latency, partial(request_link, view), zone, length_s
@@ -93,20 +93,20 @@ def _requests(context: Context, found: Reading) -> None:
 
 def _latency_help(latency: str) -> str:
     return (
-        f"{TERMS[latency]} Drawn by when a request was received; "
-        "those still running are not counted yet, so the newest bin still changes."
+        f"{TERMS[latency]} By the time a request was received. "
+        "Running requests are not counted yet, so the newest bin still changes."
     )
 
 
 PHASES_HELP: Final = (
     "Mean seconds per request and phase; the bars' height is the mean end-to-end time. "
-    "What lay inside prefill and decode (preempted, others’ work, stall) is taken from both in "
+    "Preemption, others’ work and stalls inside prefill and decode are taken from both in "
     "proportion.\n\n"
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
 )
 
 
-ENGINES_HELP: Final = "The highest value in each stretch of time.\n\n" + "\n".join(
+ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
     f"- **{name}**: {TERMS[key]}"
     for key, name in (("waiting", "waiting"), ("running", "running"), ("kv", "KV cache used"))
 )
@@ -124,9 +124,9 @@ def _outcomes(counts: Mapping[str, int]) -> str:
 
 def _engines(found: Reading, zone: tzinfo) -> None:
     window = found.window
-    with chapter("The server meanwhile", ENGINES_HELP):
+    with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:
-            st.html("<p class='note'>No server reported its state in this range.</p>")
+            st.html("<p class='note'>No engine reported its state in this range.</p>")
             return
         strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
         chart(charts.engines(strip, window, zone), "engines")

@@ -1,4 +1,4 @@
-"""The sentence on top: how many requests, how slow, and what the slowest waited for.
+"""The Requests page in words: how many requests, how slow, what the slowest waited for.
 
 Pure. Returns HTML in which every foreign word has been escaped; terms carry their
 definition as a tooltip.
@@ -60,7 +60,7 @@ def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
             if not np.isnan(values := floats(table, column)).all()
         )
         needed = least_number(0.99)
-        few = f"too few for a {term('p99', 'P99')} (it takes {needed})"
+        few = f"too few for a {term('p99', 'P99')} (at least {needed} needed)"
         return f"{few}; the slowest {slowest}." if slowest else f"{few}."
     return (
         f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_told(ttft)}, "
@@ -70,7 +70,7 @@ def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
 
 def _told(found: Estimate) -> str:
     if found.value_s is None:
-        return f"unknown ({wording.counted(found.requests, 'request')} tell it)"
+        return f"unknown ({wording.counted(found.requests, 'request')} report it)"
     interval = f"{wording.seconds(found.low_s)} to {wording.seconds(found.high_s)}"
     return (
         f"<b>{wording.seconds(found.value_s)}</b> "

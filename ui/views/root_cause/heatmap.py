@@ -203,11 +203,11 @@ def _marks(
 ) -> None:
     edges: dict[int, tuple[str, str]] = {}
     if window.from_unix_ns > whole.from_unix_ns:
-        edges[window.from_unix_ns] = ("in view", "dot")
+        edges[window.from_unix_ns] = ("selected range starts", "dot")
     if window.to_unix_ns < whole.to_unix_ns:
-        edges[window.to_unix_ns] = ("compared with", "dot")
+        edges[window.to_unix_ns] = ("selected range ends", "dot")
     if onset_unix_ns is not None:
-        edges[onset_unix_ns] = ("it began", "solid")
+        edges[onset_unix_ns] = ("increase begins", "solid")
     late_unix_ns = whole.from_unix_ns + (whole.to_unix_ns - whole.from_unix_ns) * 4 // 5
     for instant, (text, dash) in edges.items():
         (x,) = charts.local([instant], zone)

@@ -1,4 +1,4 @@
-"""Where the growth went: a horizontal waterfall whose steps sum to it. Pure."""
+"""The increase as a horizontal waterfall whose steps sum to it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def figure(found: Sequence[Step]) -> go.Figure:
         )
         drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, told))
     total = sum(step.growth_s for step in found)
-    drawn.add_trace(_bar("<b>growth</b>", 0.0, total, "#85817a", "the sum of the above"))
+    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of the above"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
     high = max([0.0, total, *(step.from_s + step.growth_s for step in found)])
     width = (high - low) or 1e-3

@@ -1,4 +1,4 @@
-"""The page "Why is it slow?": the sentence, the reason, the evidence, the way out."""
+"""The Root cause page: the sentence, the cause, the evidence, what to try."""
 
 from dataclasses import replace
 from datetime import tzinfo
@@ -19,31 +19,29 @@ from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
-from ui.kit import phases, slowest, slowest_table, store_reads
+from ui.kit import data_sources, phases, slowest, slowest_table, store_reads
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
-from ui.views.fleet import words as fleet_words
 from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material
 
-GROWTH_HELP: Final = (
-    "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
-    "a request's life. The parts sum to the growth."
+INCREASE_HELP: Final = (
+    "By how much the slow requests are slower than those of the baseline, in the order of a "
+    "request's life. The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
-    "Each cell counts requests by when they were received and how long they took; below, what "
-    "the engines did meanwhile. Drag over a stretch of time to ask why it is slow: it is compared "
-    "with what was before it. A triangle is the start of an engine, the dashed line what is "
-    "promised."
+    "Each cell counts requests by when they were received and how long they took; below, the state "
+    "of the engines. Drag over a time range to explain it: it is compared with the time before it. "
+    "A triangle is the start of an engine, the dashed line the SLO’s threshold."
 )
 GREW: Final = (
-    "<b>The slowest requests are slower all the same.</b> Choose “size decides” above to see why."
+    "<b>The slowest requests became slower all the same.</b> Choose “size decides” above to see "
+    "why."
 )
 HITS_HELP: Final = (
-    "The risk ratio is how much likelier a request of this kind is to be slow than one that is "
-    "not. Kinds that chance would bring up among so many are left out. Who is hit need not be who "
-    "brings it about."
+    "How much likelier a request of this kind is to be slow than another. Kinds that chance "
+    "explains are left out. The requests that are slow need not be those that cause it."
 )
 
 
@@ -99,14 +97,14 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
         st.html(f"<p class='notice'>{still}</p>")
     if told.causes or told.verdict is Verdict.INCIDENT:
         st.html(words.reason(told))
-    if thinned := fleet_words.thinned_samples(found.samples_every_s):
+    if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
     _shape(context, told, found)
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         _wider(view)
     elif told.verdict is Verdict.NO_INCIDENT:
         with st.expander("How the parts compare", key="parts"):
-            _growth(told)
+            _increase(told)
     else:
         _details(told)
     if told.contradictions:
@@ -137,11 +135,11 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
         zone=zone,
         ink=context.ink,
     )
-    with chapter(f"Every request by {name}", SHAPE_HELP):
+    with chapter(f"All requests by {name}", SHAPE_HELP):
         chart(
             figure,
             key,
-            f"Requests by time and {name}, and what the servers did",
+            f"Requests by time and {name}, and the engines’ state",
             on_select=partial(_dragged, key, found, zone),
         )
 
@@ -164,8 +162,8 @@ def _dragged(key: str, found: Material, zone: tzinfo) -> None:
 
 def _details(told: Explanation) -> None:
     where, who = st.columns([3, 2], gap="large")
-    with where, chapter("Where the growth went", GROWTH_HELP):
-        _growth(told)
+    with where, chapter("Where the increase went", INCREASE_HELP):
+        _increase(told)
     with who, chapter("Slow more often", HITS_HELP):
         st.html(words.hits(told))
     if told.causes:
@@ -181,7 +179,7 @@ def _slowest(context: Context, found: Material) -> None:
     table = store_reads.received_at(
         context.engine, found.slowest_unix_ns(latency), context.view.equals
     )
-    with chapter("The slowest of them", "Choose one to see what happened to it."):
+    with chapter("Slowest requests", "Choose one to see where its time went."):
         slowest_table.show(
             slowest.shown_rows(
                 table,
@@ -195,17 +193,17 @@ def _slowest(context: Context, found: Material) -> None:
         )
 
 
-def _growth(told: Explanation) -> None:
-    chart(increase.figure(increase.steps(told.parts)), "growth")
+def _increase(told: Explanation) -> None:
+    chart(increase.figure(increase.steps(told.parts)), "increase")
 
 
 def _wider(view: View) -> None:
     """The way out of too little data: the next longer range."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
-        st.html("<p class='note'>A longer range, or another one to compare with, has more.</p>")
+        st.html("<p class='note'>Choose a longer range, or another baseline.</p>")
         return
     longer = names[names.index(view.last) + 1]
-    if st.button(f"Look at the last {longer}", key="wider", type="primary"):
+    if st.button(f"Show the last {longer}", key="wider", type="primary"):
         navigation.change(view.following(longer))
         st.rerun()

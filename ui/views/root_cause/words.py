@@ -1,20 +1,19 @@
-"""The answer to "why is it slow?" in words.
+"""The Root cause page in words.
 
 Pure. Returns HTML in which every foreign word has been escaped: tenants, replicas and models
 stand in causes, levers, evidence and doubts alike.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
 from analysis.incident import IncidentVerdict
-from diagnosis.causes.registry import SUMMARIES
-from diagnosis.claim import Evidence, Lever
+from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
-from ui.kit import wording
+from ui.kit import cause_words, wording
 from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
@@ -23,22 +22,25 @@ LEFT: Final = 0.05
 
 DAY_S: Final = 86_400
 
+_TOKENS: Final = {"prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
+_PLACES: Final = {"replica": "on", "region": "in", "model": "to", "route": "to"}
+
 
 def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
     """The verdict: what rose from where to where, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (
-            f"<b>Too few requests to tell.</b> This range has {_number(told.requests)} with "
-            f"{name}, what it is compared with has {_number(told.baseline_requests)}; "
-            f"a verdict takes {told.needed} in each."
+            f"<b>Too few requests.</b> The range has {_number(told.requests)} with {name}, the"
+            f" baseline {_number(told.baseline_requests)}; a verdict needs at least"
+            f" {told.needed} in each."
         )
     slowest = f"{name} of the slowest {wording.percent(told.tail_share)}"
     was, now = wording.seconds(told.baseline_s), wording.seconds(told.now_s)
     if told.verdict is Verdict.NO_INCIDENT:
-        change = "Unchanged" if told.unchanged else "No incident"
+        change = "No change from" if told.unchanged else "No incident compared with"
         return (
-            f"<b>{change} from {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
+            f"<b>{change} {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
             f"{_counts(told)}"
         )
     since = "" if told.onset_unix_ns is None else f" at <b>{_onset(told, zone)}</b>"
@@ -67,7 +69,7 @@ def _counts(told: Explanation) -> str:
 def _previous(told: Explanation) -> str:
     if told.question.baseline == told.question.window.before:
         return f"the previous {wording.span(told.question.baseline.seconds)}"
-    return "the time compared with"
+    return "the baseline"
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
@@ -134,35 +136,21 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 def reason(told: Explanation) -> str:
     """The first cause with its share and levers; the others, and what none of them takes."""
     if not told.causes:
-        text = "<p class='cause'>No cause that the data tells of explains it.</p>"
+        text = "<p class='cause'>No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
     first, *others = told.causes
     lines = [
-        f"<p class='cause'>Cause of {_share(first)} of the increase: {_what(first)}.</p>",
-        *(f"<p class='lever'><b>Try:</b> {_lever(lever)}</p>" for lever in first.levers),
+        f"<p class='cause'>{cause_words.first_cause(first)}</p>",
+        *(f"<p class='lever'><b>Try:</b> {cause_words.lever(lever)}</p>" for lever in first.levers),
     ]
-    lines += [f"<p class='other'>{_share(other)}: {_what(other)}.</p>" for other in others]
+    lines += [
+        f"<p class='other'>{cause_words.share(other)}: {cause_words.summary(other)}.</p>"
+        for other in others
+    ]
     if told.unexplained is not None and told.unexplained >= LEFT:
         left = wording.percent(told.unexplained)
-        lines.append(f"<p class='other'><b>{left}</b> is left unexplained.</p>")
+        lines.append(f"<p class='other'><b>{left}</b> of the increase is unexplained.</p>")
     return f"<div class='why'>{''.join(lines)}</div>"
-
-
-def _share(cause: Cause) -> str:
-    return f"<b>{wording.percent(cause.share)}</b>"
-
-
-def _what(cause: Cause) -> str:
-    where = ", ".join(
-        f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
-        for key, value in cause.where.items()
-    )
-    return f"{wording.for_html(SUMMARIES[cause.id], 200)}{f' ({where})' if where else ''}"
-
-
-def _lever(lever: Lever) -> str:
-    flag = f" <code>{wording.for_html(lever.flag, 200)}</code>" if lever.flag else ""
-    return f"{wording.for_html(lever.action, 300)}{flag}"
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
@@ -171,9 +159,11 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
     head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
-    none = "<p class='note'>The growth of its parts alone: servers told no number of it.</p>"
+    none = "<p class='note'>Only the increase of its parts: no server reported a number for it.</p>"
     table = f"<table class='told'>{head}{rows}</table>" if rows else none
-    levers = "".join(f"<p class='lever'><b>Try:</b> {_lever(one)}</p>" for one in cause.levers)
+    levers = "".join(
+        f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
+    )
     return f"{table}{levers if with_levers else ''}"
 
 
@@ -193,20 +183,23 @@ def title(cause: Cause) -> str:
 
 
 def hits(told: Explanation) -> str:
-    """Who is slow more often than the others, with how many kinds of request were tested."""
+    """Which requests are slow more often than others, and how many kinds were tested."""
     shown = told.dimensions[:MOST_HITS]
     tested = wording.counted(told.dimensions_tested, "kind") + " of request"
     if not shown:
-        return f"<p class='note'>Nobody beyond chance; {tested} were tested.</p>"
-    head = "<tr><th>who</th><th>risk</th><th>95 %</th><th>requests</th></tr>"
+        return (
+            "<p class='note'>No kind of request is slow more often than by chance;"
+            f" {tested} were tested.</p>"
+        )
+    head = "<tr><th>requests</th><th>× likelier</th><th>95 % interval</th><th>number</th></tr>"
     rows = "".join(
-        f"<tr><td>{' · '.join(_who(hit))}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
+        f"<tr><td>{_kind(hit)}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
         f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"
         f"<td>{wording.count(hit.requests)}</td></tr>"
         for hit in shown
     )
     more = len(told.dimensions) - len(shown)
-    also = f" {more} more were, by less." if more else ""
+    also = f" {more} more are slow more often, by less." if more else ""
     return (
         f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
     )
@@ -216,18 +209,26 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×"
 
 
-def _who(hit: RiskRatio) -> Iterator[str]:
+def _kind(hit: RiskRatio) -> str:
+    """A kind of request: `acme requests with 0–63 output tokens on r2`."""
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's own value has an ampersand
         names, values = [hit.dimension], [hit.value]
-    for name, value in zip(names, values, strict=True):
-        shown = f"<b>{wording.for_html(value)}</b>"
-        if name == "prompt_tokens":
-            yield f"prompt of {shown} tokens"
-        elif name == "output_tokens":
-            yield f"answer of {shown} tokens"
+    known = dict(zip(names, values, strict=True))
+    tenant = known.pop("tenant", None)
+    said = "requests" if tenant is None else f"{_value(tenant)} requests"
+    for name, value in known.items():
+        if name in _TOKENS:
+            said += f" with {_value(value)} {_TOKENS[name]}"
+        elif name in _PLACES:
+            said += f" {_PLACES[name]} {_value(value)}"
         else:
-            yield f"{wording.for_html(name.replace('_', ' '), 80)} {shown}"
+            said += f" with {wording.for_html(name.replace('_', ' '), 80)} {_value(value)}"
+    return said
+
+
+def _value(value: str) -> str:
+    return f"<b>{wording.for_html(value)}</b>"
 
 
 def doubts(told: Explanation) -> str:

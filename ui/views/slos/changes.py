@@ -1,21 +1,12 @@
-"""What a change of the objectives would have meant, over requests that are stored."""
+"""What a change of the objectives would have meant for stored requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from sqlalchemy import Engine
 
 from alerts.burnrate import Counts, burn
-from alerts.evaluation.counting import counts_between
-from alerts.objectives import Goodput, Objective
-from store.queries import Window, request_count
+from alerts.objectives import Objective
 from ui.frame.objectives import Objectives
-from ui.frame.view import SECOND_NS
 from ui.kit import wording
-
-MOST_JUDGED: Final = 200_000
-"""Requests, the newest; judging more takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +19,7 @@ class Change:
 
 
 def changes(before: Objectives, after: Objectives) -> list[Change]:
-    """What would be another promise; the names and the words around it are not compared."""
+    """Return the objectives that would differ; names and descriptions are not compared."""
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         Change(name, old.get(name), new.get(name))
@@ -43,30 +34,13 @@ def _meaning(objective: Objective | None) -> object:
     return objective.indicator, objective.target, objective.period_s, objective.calendar
 
 
-def judged_window(engine: Engine, window: Window) -> Window:
-    """The newest part of a stretch that has no more requests than are judged."""
-    number = request_count(engine, window)
-    if number <= MOST_JUDGED:
-        return window
-    length_ns = window.to_unix_ns - window.from_unix_ns
-    return Window(window.to_unix_ns - length_ns * MOST_JUDGED // number, window.to_unix_ns)
-
-
-def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
-    """The requests that ended in a stretch, to whole seconds."""
-    from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
-    if from_s >= to_s:
-        return Counts(0, 0)
-    return counts_between(engine, goodput, from_s, to_s)
-
-
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
-    """What it would have meant, in HTML; counts are None of what Tailspan does not count."""
+    """Return the effect as HTML; counts are None where Tailspan does not count the objective."""
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
-        return f"{name} would be gone: nobody would be told when it is broken."
+        return f"{name} would be removed: nobody would be alerted when it is missed."
     if then is None:
-        return f"{name} is counted by Prometheus: what it would have meant is known there."
+        return f"{name} is counted by Prometheus, which knows the effect."
     would = _kept(change.then, then)
     if change.now is None or now is None:
         return f"{name} is new: {would}."
@@ -76,11 +50,11 @@ def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
 def _kept(objective: Objective, counts: Counts) -> str:
     pace = burn(counts, objective.budget)
     if pace is None or counts.bad_ratio is None:
-        return f"no request it speaks of ({objective.target_written} promised)"
+        return f"no request counts for it (target {objective.target_written})"
     good = wording.exact_percent(1 - float(counts.bad_ratio))
     return (
         f"<b>{good}</b> good of {counts.events:,} {objective.counted_in}"
-        f" ({objective.target_written} promised), which burns {wording.fold(float(pace))}"
+        f" (target {objective.target_written}), a burn rate of {wording.fold(float(pace))}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How a promise was kept, day by day or hour by hour, from the store's counts."""
+"""Compliance with an objective by day or hour, from the store's counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from alerts.burnrate import Counts
 from alerts.evaluation.counting import step_counts
 from alerts.objectives import Goodput, Objective
 from store.queries import Window
-from ui.frame.view import SECOND_NS
 from ui.kit import charts, colours, wording
+from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
 """Shown by the hour."""
@@ -72,14 +72,14 @@ def _next(start: datetime, by: str) -> datetime:
 
 
 def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
-    """In how many of the steps the promise was kept."""
+    """In how many of the steps the objective was met."""
     if not steps:
-        return f"Nothing was counted yet; each {by} with a request it speaks of shows here."
+        return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)
     every = sum(each.counts.events for each in steps)
     return (
-        f"Kept on {kept} of {wording.counted(len(steps), by)} with"
-        f" {every:,} {objective.counted_in}; {objective.target_written} is promised."
+        f"Met on {kept} of {wording.counted(len(steps), by)} with"
+        f" {every:,} {objective.counted_in}; the target is {objective.target_written}."
     )
 
 
@@ -118,8 +118,8 @@ def figure(
             y=[target, target],
             mode="lines",
             line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
-            name="promised",
-            hovertemplate=f"{objective.target_written}<extra>promised</extra>",
+            name="target",
+            hovertemplate=f"{objective.target_written}<extra>target</extra>",
         )
     )
     lost = max(float(np.max(1 - good, initial=0.0)), 1 - target) * 1.15

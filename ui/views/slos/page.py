@@ -1,4 +1,4 @@
-"""The page "What is being promised?": objectives as they are, their history, trying a change."""
+"""The SLOs page: each objective, its compliance over time, and a form to try a change."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,6 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
-from alerts.expression import render
 from alerts.objectives import Goodput, Objective
 from store.queries import Window, newest_unix_ns
 from ui.frame import navigation
@@ -17,23 +16,25 @@ from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
 from ui.frame.read_cache import shared
-from ui.frame.view import SECOND_NS, STEPS
-from ui.kit import slo_cards, wording
+from ui.frame.view import STEPS
+from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
+from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
 from ui.kit.sections import chapter, chart
 from ui.kit.slo_status import SloState, instant_s, slo_states, worst_first
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
-from ui.views.slos import changes, compliance
+from ui.kit.time_bins import SECOND_NS
+from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import Change
 
 HISTORY_HELP: Final = (
-    "The share of requests that kept the promise, by when they ended; a cross is a day or an hour "
-    "below what is promised. From the counts that are kept, also of requests that are gone."
+    "The share of requests that met the SLO, by the time they ended; a cross is a day or an hour "
+    "below the target. Counts are kept longer than the requests themselves."
 )
 TRY_HELP: Final = (
-    "Nothing here is written anywhere: change the text, see what is wrong with it, and what it "
-    "would have meant for the requests in view."
+    "Nothing is written: change the text to see its mistakes, and its effect on the requests of "
+    "the selected range."
 )
 
 
@@ -73,17 +74,18 @@ def show(context: Context, found: Found) -> None:
 def _objectives(context: Context, found: Found) -> None:
     objectives = context.objectives.parsed
     if not objectives:
-        st.html("<p class='headline'>Nothing is promised: no objective could be read.</p>")
+        st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
         return
-    number = wording.counted(len(objectives), "promise")
-    st.html(f"<p class='headline'><b>{number}</b>, written in {_files(context.objectives)}</p>")
+    said = words.sentence(found.states, len(objectives))
+    where = f"Defined in {_files(context.objectives)}."
+    st.html(f"<p class='headline'>{said}</p><p class='note'>{where}</p>")
     st.session_state["by"] = context.view.by
     st.segmented_control(
-        "History by",
+        "Compliance by",
         STEPS,
         key="by",
         required=True,
-        format_func=lambda step: f"by the {step}",
+        format_func=lambda step: f"by {step}",
         label_visibility="collapsed",
         on_change=_by_chosen,
     )
@@ -118,22 +120,25 @@ def _facts(objective: Objective, standing: SloState | None) -> str:
     facts = []
     if isinstance(indicator, Goodput):
         facts += [
-            ("which requests", render(indicator.where) if indicator.where else "all"),
-            ("good is", render(indicator.good)),
+            ("requests", slo_text.where(indicator.where) if indicator.where else "all"),
+            ("good", slo_text.criterion(indicator.good)),
         ]
     else:
-        facts.append(("counted by", "Prometheus, with queries of its own"))
+        facts.append(("counted by", "Prometheus queries"))
     if objective.by:
-        facts.append(("a budget for each", ", ".join(objective.by)))
+        facts.append(("budget for each", ", ".join(objective.by)))
     facts += [
-        ("promised", f"{objective.target_written} over {objective.period_text}"),
-        ("budget", f"{wording.exact_percent(float(objective.budget))} of the {_unit(objective)}"),
+        ("target", f"{objective.target_written} over {objective.period_text}"),
+        (
+            "error budget",
+            f"{wording.exact_percent(float(objective.budget))} of the {_unit(objective)}",
+        ),
     ]
     if standing is not None and standing.status.period.events:
         events = standing.status.period.events
         bad = standing.status.period.bad
-        facts.append(("broken by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
-    facts += [("service", objective.service), ("written in", f"{_place(objective)}")]
+        facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
+    facts += [("service", objective.service), ("defined in", f"{_place(objective)}")]
     said = wording.for_html(objective.description, 400)
     return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
 
@@ -166,7 +171,7 @@ def _history(context: Context, objective: Objective) -> None:
     steps = context.shared(
         read, "compliance", indicator.digest, indicator.slices, span, str(zone), by
     )
-    with chapter("How it was kept", HISTORY_HELP):
+    with chapter("Compliance", HISTORY_HELP):
         st.html(f"<p class='note'>{compliance.sentence(steps, objective, by)}</p>")
         if steps:
             shown = Window(
@@ -174,7 +179,7 @@ def _history(context: Context, objective: Objective) -> None:
                 max(steps[-1].to_unix_s * SECOND_NS, steps[0].from_unix_s * SECOND_NS + 1),
             )
             figure = compliance.figure(steps, objective, shown, zone, context.ink)
-            chart(figure, f"kept_{objective.name}", "The share of good requests over time")
+            chart(figure, f"compliance_{objective.name}", "The share of good requests over time")
 
 
 def _try(context: Context) -> None:
@@ -192,7 +197,7 @@ def _try(context: Context) -> None:
         lines = written.count("\n") + 2
         text = (
             st.text_area(
-                f"{short(file)}, as it is; Ctrl+Enter takes a change",
+                f"{short(file)}, as it is; Ctrl+Enter applies a change",
                 key=key,
                 height=min(560, max(200, 24 * lines)),
             )
@@ -201,10 +206,10 @@ def _try(context: Context) -> None:
         tried = parse_texts({**promised.texts, file: text})
         _lint(tried)
         if text != written:
-            st.button("Take back", key="take_back", on_click=_take_back, args=(key, written))
+            st.button("Reset", key="reset", on_click=_reset, args=(key, written))
             if not tried.errors:
                 _effect(context, tried)
-                _put_in_force(file, text)
+                _apply(file, text)
 
 
 def _lint(tried: Objectives) -> None:
@@ -212,7 +217,7 @@ def _lint(tried: Objectives) -> None:
         st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
     if not tried.errors:
         number = wording.counted(len(tried.parsed), "objective")
-        st.html(f"<p class='note'><b>Nothing wrong:</b> {number}.</p>")
+        st.html(f"<p class='note'><b>No mistakes:</b> {number}.</p>")
         return
     rows = "".join(_finding(error) for error in tried.errors)
     number = wording.counted(len(tried.errors), "mistake")
@@ -236,15 +241,15 @@ def _effect(context: Context, tried: Objectives) -> None:
     engine, window, zone = context.engine, context.window, context.zone
     found = changes.changes(context.objectives, tried)
     if not found:
-        st.html("<p class='note'>It promises the same as before.</p>")
+        st.html("<p class='note'>The objectives are the same as before.</p>")
         return
-    with st.spinner("Judging the requests in view …"), store_errors():
-        judged = changes.judged_window(engine, window)
-        counts = [(each, *_counts(engine, each, judged)) for each in found]
-    start, end = (wording.clock(each, zone) for each in (judged.from_unix_ns, judged.to_unix_ns))
-    newest = "" if judged == window else f": the newest {changes.MOST_JUDGED:,} requests in view"
+    with st.spinner("Reading …"), store_errors():
+        newest = judged_window(engine, window)
+        counts = [(each, *_counts(engine, each, newest)) for each in found]
+    start, end = (wording.clock(each, zone) for each in (newest.from_unix_ns, newest.to_unix_ns))
+    part = "" if newest == window else f": the newest {MOST_JUDGED:,} requests"
     st.html(
-        f"<div class='why'><p><b>What it would have meant</b> from {start} to {end}{newest}</p>"
+        f"<div class='why'><p><b>Effect on the selected range</b>, {start} to {end}{part}</p>"
         f"{changes.lines(counts)}</div>"
     )
 
@@ -257,18 +262,15 @@ def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | No
         return shared(
             engine,
             ("judged", goodput.digest, window),
-            lambda: changes.judged(engine, goodput, window),
+            lambda: judged(engine, goodput, window),
         )
 
     return of(change.now), of(change.then)
 
 
-def _put_in_force(file: str, text: str) -> None:
+def _apply(file: str, text: str) -> None:
     name = Path(file).name
-    st.markdown(
-        f"To put it in force, save it as a file of your own (`{name}`), check it, and start "
-        "Tailspan with it:"
-    )
+    st.markdown(f"To apply it, save it as a file (`{name}`), check it, and start Tailspan with it:")
     st.code(f"tailspan slo check {name}\ntailspan up --objectives {name}", language="bash")
     st.download_button(
         f"Download {name}",
@@ -286,5 +288,5 @@ def _by_chosen() -> None:
         navigation.change(replace(navigation.current(), by=chosen))
 
 
-def _take_back(key: str, written: str) -> None:
+def _reset(key: str, written: str) -> None:
     st.session_state[key] = written

@@ -106,7 +106,7 @@ def test_filters_say_whose_part_of_the_bill_is_in_view(page: Open, priced: Any) 
     """The bill stays that of the engines; of a replica alone it is that replica's."""
     said = markup(page(priced(), **RANGE, tenant="globex"))
     assert "Serving cost <b>$1.33</b>" in said
-    assert "<b>tenant globex</b> paid <b>$0.0859</b> (6.5 %) for 25 requests" in said
+    assert "<b>tenant globex</b> cost <b>$0.0859</b> (6.5 %) for 25 requests" in said
     assert ">acme</a>" not in said
     alone = markup(page(priced(), **RANGE, replica="r1"))
     assert "Serving on <b>r1</b> cost <b>$0.665</b>" in alone
@@ -118,7 +118,7 @@ def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
     assert not test.exception
     said = markup(test)
-    assert "Nobody knows what serving costs here" in said
+    assert "The cost is unknown" in said
     assert "“Abacus &lt;b&gt;9000”, which has no price: 50 requests not in the bill" in said
     assert "$0" not in said
     assert 'match: "Abacus <b>9000", usd_per_hour: 1.50' in test.code[0].value
@@ -146,7 +146,7 @@ def test_prices_of_ones_own_go_first(
     file.write_text("devices: [{match: x, usd_per_hour: free}]\n")
     test = page(url, **RANGE)
     assert not test.exception
-    assert "The prices cannot be read" in markup(test)
+    assert "The price file cannot be read" in markup(test)
     assert "usd_per_hour" in markup(test)
 
 

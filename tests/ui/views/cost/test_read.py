@@ -13,7 +13,7 @@ from cost.prices import DevicePrice, Origin, PriceList
 from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
-from ui.frame.view import SECOND_NS
+from ui.kit.time_bins import SECOND_NS
 from ui.views.cost.read import DIMENSIONS, matching, merged, pieces, read_spending
 
 __all__ = ["priced"]

@@ -114,7 +114,7 @@ def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
     [
         ({"idle_usd": 2.5}, "idle"),
         ({"idle_usd": 1.0}, "work done twice"),
-        ({"wasted_usd": 0.0, "lost_usd": 0.3}, "nobody got"),
+        ({"wasted_usd": 0.0, "lost_usd": 0.3}, "not delivered"),
     ],
 )
 def test_what_stands_out_has_a_word_of_advice(changes: dict[str, float], word: str) -> None:

@@ -43,7 +43,7 @@ def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
     assert odd(found) == {"c": ["scheduler.max_num_seqs 8, not 64"]}
     table = words.configurations(found)
     assert "scheduler.max_num_seqs: <b>8</b>, most have 64" in table
-    assert "No engine told" in words.configurations([])
+    assert "No engine reported" in words.configurations([])
 
 
 def test_a_beginning_is_a_restart_where_it_ran_before() -> None:

@@ -97,8 +97,8 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
     assert not test.exception
     said = markup(test)
     assert test.title[0].value == "Fleet"
-    assert "<b>2 replicas</b>, 1 of them in trouble: <b class='name'>r2</b> (queue)" in said
-    assert "Too few requests to tell whether any replica" in said
+    assert "<b>2 replicas</b>, 1 of them with problems: <b class='name'>r2</b> (queue)" in said
+    assert "Too few requests to compare the replicas" in said
     assert "c0ffee" in said
     assert len(test.get("plotly_chart")) == 1
     assert "r2" in table_of(test)
@@ -107,7 +107,7 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
 
 
 def test_gpus_have_columns_where_they_are_told_of(page: Open, database: Database) -> None:
-    """And one that is held back is in trouble."""
+    """And one that is held back is in problem."""
     url = database([], samples("r1", "r2"))
     gpus = [
         GpuSample(
@@ -146,11 +146,11 @@ def test_the_address_holds_the_measure(page: Open, database: Database) -> None:
 
 
 def test_more_replicas_than_are_drawn_are_named(page: Open, database: Database) -> None:
-    """Those with least trouble."""
+    """Those with least problem."""
     names = [f"replica-{number:02d}" for number in range(table.MOST + 2)]
     test = page(database([], samples(*names)), **LINK)
     assert not test.exception
-    assert "Not drawn, with less trouble than these: replica-49, replica-50." in markup(test)
+    assert "Not drawn, with fewer problems: replica-49, replica-50." in markup(test)
 
 
 def test_a_long_range_is_thinned_and_says_so(
@@ -174,7 +174,7 @@ def test_nothing_to_show_is_told_with_what_to_do(
     test = page(database([row]), **LINK)
     assert not test.exception
     assert "tailspan up --scrape URL" in markup(test)
-    assert "No engine reported its state in this range, although 1 request came" in markup(test)
+    assert "No engine reported its state in this range, although 1 request arrived" in markup(test)
     assert "No requests" not in markup(test)
 
 
@@ -183,8 +183,10 @@ def test_filters_hold_where_they_can(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     test = page(url, replica="r1", tenant="acme", **LINK)
     assert not test.exception
-    assert "<b>1 replica</b>, none of them in trouble" in markup(test)
-    assert "by tenant holds for TTFT and imbalance alone" in markup(test)
+    assert "<b>1 replica</b>, no problem found" in markup(test)
+    assert "Engine state has no tenant: that filter applies to TTFT and imbalance only" in markup(
+        test
+    )
 
 
 def test_hostile_names_are_text(page: Open, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""Replicas side by side: who is in trouble, who stands apart."""
+"""Replicas side by side: who is in problem, who stands apart."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from diagnosis.inputs.requests import Labels
+from ui.kit import data_sources
 from ui.kit.time_bins import Bins
 from ui.views.fleet import words
 from ui.views.fleet.replicas import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of
@@ -30,16 +31,16 @@ def made(
     )
 
 
-def troubles(found: Fleet) -> dict[str, list[str]]:
+def problems(found: Fleet) -> dict[str, list[str]]:
     """What is wrong with whom."""
-    return {each.name: [trouble.what for trouble in each.troubles] for each in found.replicas}
+    return {each.name: [problem.what for problem in each.problems] for each in found.replicas}
 
 
 def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
     """And the sentence says that nothing is wrong."""
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
-    assert words.sentence(found) == "<b>3 replicas</b>, none of them in trouble of its own."
+    assert words.sentence(found) == "<b>3 replicas</b>, no problem found."
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
         ({"c": Facts(restarts=(5,))}, "restarted"),
         ({"c": Facts(odd=("x 1, not 2",))}, "other arguments"),
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
-        ({"whole": {"preemptions": [0, 0, 0.2]}}, "evicts"),
+        ({"whole": {"preemptions": [0, 0, 0.2]}}, "preempts"),
         ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
         ({"whole": {"waited": [0.4, np.nan, 0.6]}}, "queue"),
     ],
@@ -60,24 +61,24 @@ def test_what_is_wrong_is_named_with_its_number_and_comes_first(
 ) -> None:
     """Whatever it is; those with nothing wrong follow."""
     found = made(**given)
-    assert troubles(found) == {"c": [what], "b": [], "a": []}
+    assert problems(found) == {"c": [what], "b": [], "a": []}
     assert found.replicas[0].name == "c"
-    assert found.replicas[0].troubles[0].why
-    assert f"1 of them in trouble: <b class='name'>c</b> ({what})" in words.sentence(found)
+    assert found.replicas[0].problems[0].why
+    assert f"1 of them with problems: <b class='name'>c</b> ({what})" in words.sentence(found)
 
 
 def test_a_queue_of_now_is_a_trouble_after_a_long_calm() -> None:
     """Somebody looks while it is there; of an hour it may be a quarter yet."""
     lately = [[0.0] * 9 + [0.1, 0.9, 1.0], [0.0] * 12, [1.0] * 2 + [0.0] * 10]
     found = made({"waited": lately}, {"waited": [0.17, 0.0, 0.17]})
-    assert troubles(found) == {"a": ["queue"], "b": [], "c": []}
-    assert "95 % of the latest time" in found.replicas[0].troubles[0].why
+    assert problems(found) == {"a": ["queue"], "b": [], "c": []}
+    assert "95 % of the latest time" in found.replicas[0].problems[0].why
 
 
 def test_what_nobody_told_is_no_trouble() -> None:
     """Unknown is not zero, and not full."""
     unknown = {name: [np.nan] * 3 for name in ("kv", "preemptions", "stall", "waited")}
-    assert troubles(made({"queue": [[np.nan] * 4] * 3}, unknown)) == {"a": [], "b": [], "c": []}
+    assert problems(made({"queue": [[np.nan] * 4] * 3}, unknown)) == {"a": [], "b": [], "c": []}
 
 
 def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]:
@@ -165,8 +166,10 @@ def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough
 
 def test_what_was_not_read_is_said() -> None:
     """Of samples and of requests."""
-    assert words.thinned_samples(None) is words.thinned_requests(1) is None
-    assert "16 s in every 5 min 52 s were read" in str(words.thinned_samples(352))
+    assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
+    assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
     assert words.unheeded([]) is None
-    assert "by tenant and route holds for TTFT" in str(words.unheeded(["tenant", "route"]))
+    assert "no tenant or route: that filter applies to TTFT" in str(
+        words.unheeded(["tenant", "route"])
+    )

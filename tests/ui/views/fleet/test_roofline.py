@@ -84,11 +84,11 @@ def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
 def test_what_cannot_be_said_says_why() -> None:
     """No start, no shape, a device or a model that nobody knows: never a number."""
     for starts, why in (
-        ([], "the shape of its model is not told"),
-        ([replace(START, shape=None)], "the shape of its model is not told"),
+        ([], "the shape of its model is not reported"),
+        ([replace(START, shape=None)], "the shape of its model is not reported"),
         ([replace(START, shape=written({"model_type": "<b>mystery</b>"}))], "not known"),
         ([replace(START, device="<i>Toaster</i>")], "are not known"),
-        ([replace(START, device=None)], "its device is not told"),
+        ([replace(START, device=None)], "its device is not reported"),
     ):
         (found,) = bounds(samples(), NO_GPUS, starts)
         said = as_html([found])

@@ -61,9 +61,9 @@ def test_a_burn_is_told_with_its_beginning_and_whom_it_hurts(
     test = page(url, **RANGE)
     assert not test.exception
     said = markup(test)
-    assert "<b>Yes:</b> chat burns its" in said
-    assert re.search(r"since <b>01:03</b>, for <b>39\d requests</b>", said)
-    assert "class='state hurt'>pages" in said
+    assert "SLO “chat” is <abbr" in said
+    assert re.search(r"since <b>01:03</b>; <b>39\d requests</b> missed it", said)
+    assert "class='state hurt'>paging" in said
     (link,) = re.findall(r"href='([^']+)'", said)
     assert link == f"root-cause?incident=chat%40{burn().fired_unix_s}"
     assert "Simulated data: no real server" in said
@@ -84,7 +84,7 @@ def test_an_incident_that_is_over_is_told_among_the_incidents_alone(
     assert "<b>Yes" not in said
     assert "for 8 min 20 s" in said
     assert "peak 24.5×" in said
-    assert "spent 2 % of the budget" in said
+    assert "spent 2 % of the error budget" in said
 
 
 def test_promises_that_are_kept_are_told_calmly(
@@ -94,8 +94,8 @@ def test_promises_that_are_kept_are_told_calmly(
     url = database(incident(START_S * 10**9, waited_s=0.0))
     test = page(url, **RANGE)
     assert not test.exception
-    assert "<b>No:</b> the promise is kept: <b>100 %</b> of 79" in markup(test)
-    assert "99 % promised" in markup(test)
+    assert "SLO “chat” is met: <b>100 %</b> of 79" in markup(test)
+    assert "target 99 %" in markup(test)
     assert "None in this range" in markup(test)
 
 
@@ -106,7 +106,7 @@ def test_one_request_is_too_little_to_tell(
     one = one_request(1, received_unix_ns=(START_S + 100) * 10**9, streamed=True)
     test = page(database([one]), **RANGE)
     assert not test.exception
-    assert "<b>Too little to tell:</b> 1 request of which the promise speaks" in markup(test)
+    assert "<b>Too few requests:</b> 1 request counted for an SLO" in markup(test)
     assert "nan" not in markup(test).lower()
 
 
@@ -131,7 +131,7 @@ def test_without_an_objective_it_says_how_to_write_one(
     monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
     test = page(database(incident(START_S * 10**9)), **RANGE)
     assert not test.exception
-    assert "nothing is promised yet" in markup(test)
+    assert "No SLO is defined" in markup(test)
     assert "1 mistake in the objectives’ files" in markup(test)
     assert "ttft_s <= 0.5" in test.code[0].value
     assert any("tailspan slo check" in each.value for each in test.markdown)

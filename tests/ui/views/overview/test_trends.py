@@ -111,14 +111,14 @@ def test_the_charts_show_what_is_usual_promised_and_burned(
     figure = charts.latency(now, before, "ttft_s", "TTFT", [0.5, 0.5], burned, UTC, colours.LIGHT)
     names = [trace.name for trace in figure.data]
     assert names.count("usual") == 2
-    assert names.count("promised") == 1
+    assert names.count("SLO") == 1
     assert len(figure.layout.shapes) == 1
     traffic = charts.traffic(now, before, burned, UTC, colours.LIGHT)
     assert traffic.layout.yaxis.title.text == "requests/s"
     drawn = sum(sum(trace.y) for trace in traffic.data if trace.type == "bar")
     assert drawn * 120 == pytest.approx(3000)
     failures = charts.failures(now, before, burned, UTC, colours.DARK)
-    assert "client left" in csv_of(failures)
+    assert "cancelled" in csv_of(failures)
     text = csv_of(figure)
     assert text.splitlines()[0] == "series,time,value,told"
     assert "P99,2025-11-20 01:01:00" in text

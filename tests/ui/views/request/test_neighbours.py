@@ -9,7 +9,7 @@ import pytest
 from diagnosis.inputs.arrow import requests_of
 from diagnosis.one_request.account import account
 from ui.views.request import neighbours
-from ui.views.request.neighbours import Company
+from ui.views.request.neighbours import Neighbours
 
 S = 1_000_000_000
 START_NS = 1_763_600_000 * S
@@ -17,11 +17,13 @@ Rows = Callable[..., pa.Table]
 Request = Callable[..., Any]
 
 
-def found(request_rows: Rows, requests: list[Any]) -> Company:
+def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
     """The company of the first of them."""
     table = request_rows(requests)
     place = table["request_id"].to_pylist().index(requests[0].request_id)
-    return neighbours.company(table, place, account(requests_of(table), place, table.num_rows))
+    return neighbours.neighbours_of(
+        table, place, account(requests_of(table), place, table.num_rows)
+    )
 
 
 def victim(request: Request, **changes: Any) -> Any:
@@ -76,7 +78,7 @@ def test_who_cost_it_most_comes_first_with_the_time_that_it_cost(
     assert [each.cost_s for each in told.drawn] == pytest.approx([0.54, 0.06, 0.0])
     assert told.cost_s == pytest.approx(0.6)
     assert told.number == 3
-    assert "3 other requests shared its engine; the prefills of 2 of them cost it 600 ms" in (
+    assert "3 other requests shared its engine; the prefills of 2 of them delayed it by 600 ms" in (
         neighbours.sentence(told)
     )
 
@@ -115,11 +117,11 @@ def test_of_a_large_batch_some_are_drawn_and_all_are_counted(
 def test_one_that_was_alone_is_told_so(request_rows: Rows, one_request: Request) -> None:
     """A designed state."""
     told = found(request_rows, [victim(one_request)])
-    assert neighbours.sentence(told) == "No other request was in its engine then."
+    assert neighbours.sentence(told) == "No other request shared its engine."
     quiet = found(
         request_rows,
         [victim(one_request, prefill_others_prefill_s=0.0), other(one_request, 1, 0.5)],
     )
     assert neighbours.sentence(quiet) == (
-        "1 other request shared its engine; none is known to have cost it time with its prefill."
+        "1 other request shared its engine; none is known to have delayed it."
     )

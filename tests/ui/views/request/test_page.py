@@ -90,7 +90,9 @@ def test_one_request_is_told_whole(
     said = markup(test)
     assert test.title[0].value == "Request"
     assert "Most of it: decode <b>1.50 s</b>" in said
-    assert "1 other request shared its engine; the prefills of 1 of them cost it 600 ms" in said
+    assert (
+        "1 other request shared its engine; the prefills of 1 of them delayed it by 600 ms" in said
+    )
     assert "+600 ms" in said
     assert f"request={other.trace_id}%2F{other.span_id}" in said
     assert "was held back meanwhile: sw power cap" in said
@@ -107,7 +109,7 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
     url = database([mine, one_request(2)])
     test = page(url)
     assert not test.exception
-    assert "Which one? Paste its id" in markup(test)
+    assert "Enter a request’s id" in markup(test)
     link = f"https://tailspan.example.org/?page=request&last=1h&request={mine.trace_id}%2F"
     for pasted in ("mine", f" {key(mine)} ", mine.trace_id, link + mine.span_id):
         test.text_input("asked").set_value(pasted).run()
@@ -116,7 +118,7 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
     again = page(url, **address(test))
     assert ">chatcmpl-mine</b> received" in markup(again)
     test.text_input("asked").set_value("").run()
-    assert "Which one?" in markup(test)
+    assert "Enter a request’s id" in markup(test)
     assert "request" not in test.query_params
 
 
@@ -138,7 +140,7 @@ def test_one_that_is_not_there_says_why_that_may_be(
     unknown = page(url, request="chatcmpl-nobody<b>")
     assert not unknown.exception
     assert "No request is called “chatcmpl-nobody&lt;b&gt;”" in markup(unknown)
-    assert "still running" in markup(unknown)
+    assert "running request" in markup(unknown)
     assert "tailspan requests --last 1h" in markup(unknown)
     gone = page(url, request=f"{START_NS - 10**15}-{'ab' * 16}-{'cd' * 8}")
     assert "no longer kept" in markup(gone)
@@ -167,8 +169,12 @@ def test_a_request_that_comes_in_is_found_when_it_is_asked_for_again(
         ({"outcome": Outcome.ABORT}, "The client left after", 2),
         ({"outcome": Outcome.REJECTED, "http_status": 429, "queue_s": None}, "No engine saw it", 1),
         ({"source": Source.NATIVE}, "engine's own spans", 2),
-        ({"source": Source.CLIENT, "replica": None, "queue_s": None}, "nobody can say whom", 1),
-        ({}, "No other request was in its engine then.", 2),
+        (
+            {"source": Source.CLIENT, "replica": None, "queue_s": None},
+            "requests sharing its engine are not known",
+            1,
+        ),
+        ({}, "No other request shared its engine.", 2),
         ({"e2e_s": 0.0, "frontend_s": None, "ttft_s": None}, "The answer took <b>0 ms</b>", 2),
     ],
 )
@@ -235,6 +241,6 @@ def test_the_pages_that_list_requests_lead_here(
     assert f"request?from={window['from']}&to={window['to']}&request={opened}" in str(table.proto)
     why = page(url, page="root-cause", **window)
     assert not why.exception
-    assert "The slowest of them" in [each.value for each in why.header]
+    assert "Slowest requests" in [each.value for each in why.header]
     (component,) = why.get("bidi_component")
     assert "chatcmpl-" in str(component.proto)

@@ -61,7 +61,10 @@ def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request)
         "prefill: others’ prompts",
         "prefill: others’ tokens",
     ]
-    assert [each.name for each in by_name["queue"]] == ["queue: no blocks", "queue: next step"]
+    assert [each.name for each in by_name["queue"]] == [
+        "queued: KV cache full",
+        "queued: next step",
+    ]
     for segments in by_name.values():
         looks = [(each.colour, each.pattern) for each in segments]
         assert len(set(looks)) == len(looks)

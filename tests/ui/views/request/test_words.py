@@ -73,20 +73,20 @@ def test_it_is_placed_among_its_like(
 ) -> None:
     """With how many there are."""
     row, _ = told(request_rows, one_request())
-    found = words.standing(row, {"ttft_s": place})
+    found = words.rank(row, {"ttft_s": place})
     assert found is not None
     assert said in found
     assert "of llama-3-8b on /v1/chat/completions" in found
-    assert words.standing(row, {}) is None
+    assert words.rank(row, {}) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"source": "native"}, "told by the engine's own spans"),
-        ({"source": "client", **NO_PHASES, "e2e_s": 1.0}, "told by clients alone"),
+        ({"source": "native"}, "from the engine's own spans"),
+        ({"source": "client", **NO_PHASES, "e2e_s": 1.0}, "from clients only"),
         ({"outcome": "rejected", **NO_PHASES, "e2e_s": 1.0}, "No engine saw it"),
-        ({}, "step ledger did not tell"),
+        ({}, "step ledger has no entry"),
         ({"decode_own_s": 1.5}, None),
     ],
 )

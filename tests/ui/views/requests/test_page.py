@@ -1,4 +1,4 @@
-"""The page "What did requests wait for?" as Streamlit runs it, without a browser."""
+"""The Requests page as Streamlit runs it, without a browser."""
 
 import time
 from collections.abc import Callable
@@ -116,6 +116,19 @@ def test_filters_that_nothing_passes_can_be_cleared(
     assert not test.exception
     assert "500 requests" in markup(test)
     assert "tenant" not in test.query_params
+
+
+def test_filters_are_chips_that_remove_them(page: Open, database: Database, fleet: Any) -> None:
+    """One by one, or all of them."""
+    url = database(*fleet(500, recent(), 600))
+    test = page(url, tenant="acme", replica="r1", outcome="stop")
+    test.button("chip_tenant").click().run()
+    assert not test.exception
+    assert set(test.query_params) == {"last", "replica", "outcome"}
+    test.button("clear").click().run()
+    assert set(test.query_params) == {"last"}
+    assert "500 requests" in markup(test)
+    assert not [each for each in test.button if str(each.key).startswith("chip_")]
 
 
 def test_a_link_reproduces_the_view(page: Open, database: Database, fleet: Any) -> None:

@@ -41,7 +41,7 @@ def test_it_tells_how_many_how_slow_and_why(
 def test_too_few_requests_have_no_p99(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     """It says what it takes, and what the slowest took."""
     said = plain_text(told(request_rows([one_request(i, ttft_s=0.1 + i) for i in range(3)])))
-    assert said.startswith("3 requests in 15 min: too few for a P99 (it takes 381)")
+    assert said.startswith("3 requests in 15 min: too few for a P99 (at least 381 needed)")
     assert "the slowest TTFT 2.10 s, E2E 1.61 s." in said
     assert "For the slowest, prefill took" in said
 

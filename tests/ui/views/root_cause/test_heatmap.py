@@ -45,7 +45,7 @@ def test_requests_and_servers_share_one_axis() -> None:
     assert heatmap.type == "heatmap"
     assert list(unseen.x) == list(heatmap.x) == list(waiting.x)
     assert figure.layout.dragmode == "select"
-    assert [each.text for each in figure.layout.annotations] == ["waiting", "in view"]
+    assert [each.text for each in figure.layout.annotations] == ["waiting", "selected range starts"]
 
 
 def test_onset_starts_and_promises_are_marked() -> None:
@@ -62,7 +62,7 @@ def test_onset_starts_and_promises_are_marked() -> None:
     marks = [trace for trace in figure.data if trace.name == "starts"]
     assert len(marks) == 1
     assert "<b>" not in str(marks[0].customdata)
-    assert "it began" in [each.text for each in figure.layout.annotations]
+    assert "increase begins" in [each.text for each in figure.layout.annotations]
     assert 0.5 in [shape.y0 for shape in figure.layout.shapes]
     assert not [trace for trace in drawn().data if trace.name == "starts"]
 
@@ -71,7 +71,7 @@ def test_onset_starts_and_promises_are_marked() -> None:
 def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
     """At the end of the axis on its left: words would leave the chart."""
     named = drawn(onset_unix_ns=at_s * S).layout.annotations
-    assert [each.xanchor for each in named if each.text == "it began"] == [side]
+    assert [each.xanchor for each in named if each.text == "increase begins"] == [side]
 
 
 def test_a_box_is_a_stretch_of_time() -> None:

@@ -44,7 +44,7 @@ def test_small_parts_are_one_step_together() -> None:
         PartGrowth("decode_own", 0.0, 0.0),
     ]
     steps = increase.steps(parts)
-    assert [step.name for step in steps] == ["queue: no blocks", increase.REST]
+    assert [step.name for step in steps] == ["queued: KV cache full", increase.REST]
     assert steps[1].growth_s == pytest.approx(-0.009)
     assert increase.figure(steps).data[1].text == ("−9.00 ms",)
 

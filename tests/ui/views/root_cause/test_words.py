@@ -57,7 +57,7 @@ def test_nothing_to_find_says_what_was_compared() -> None:
     """Both figures, both numbers of requests, and the two stretches."""
     quiet = told(verdict=Verdict.NO_INCIDENT, now_s=0.42, causes=[], onset_unix_ns=None)
     said = words.sentence(quiet, "ttft_s", UTC)
-    assert said.startswith("<b>Unchanged from the previous 1 h:</b>")
+    assert said.startswith("<b>No change from the previous 1 h:</b>")
     assert "<b>420 ms</b>" in said
     assert "<b>410 ms</b>" in said
     assert "4,812 requests now, 4,700 before." in said
@@ -71,10 +71,10 @@ def test_too_little_data_says_how_much_it_takes() -> None:
     said = words.sentence(
         told(verdict=Verdict.INSUFFICIENT_DATA, requests=7, baseline_requests=1), "tpot_s", UTC
     )
-    assert "Too few requests to tell" in said
+    assert "Too few requests" in said
     assert "<b>7 requests</b>" in said
     assert "<b>1 request</b>" in said
-    assert "takes 30 in each" in said
+    assert "at least 30 in each" in said
 
 
 def test_the_first_cause_comes_with_its_share_and_its_levers() -> None:
@@ -88,12 +88,12 @@ def test_the_first_cause_comes_with_its_share_and_its_levers() -> None:
     assert "<b>Try:</b> store keys and values in 8 bits <code>--kv-cache-dtype fp8</code>" in said
     assert said.count("Try:") == 1
     assert said.index(SUMMARIES["preemption"]) > said.index("Try:")
-    assert "<b>22 %</b> is left unexplained" in said
+    assert "<b>22 %</b> of the increase is unexplained" in said
 
 
 def test_growth_without_a_cause_says_so() -> None:
     """All of it is unexplained."""
-    assert "No cause" in words.reason(told(causes=[], unexplained=1.0))
+    assert "No known cause" in words.reason(told(causes=[], unexplained=1.0))
 
 
 def test_evidence_is_a_table_of_before_and_now() -> None:
@@ -104,25 +104,31 @@ def test_evidence_is_a_table_of_before_and_now() -> None:
     assert "Try:" not in said
     assert "Try:" in words.evidence(told().causes[0], with_levers=True)
     bare = replace(told().causes[0], evidence=[])
-    assert "servers told no number of it" in words.evidence(bare, with_levers=False)
+    assert "no server reported a number for it" in words.evidence(bare, with_levers=False)
 
 
 def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
     """And with how many kinds were tested, found or not."""
     said = words.hits(told())
-    assert "replica <b>r2</b>" in said
+    assert "requests on <b>r2</b>" in said
     assert "<b>4.1×</b>" in said
     assert "3.3× to 5.0×" in said
     assert "1,204" in said
     assert "32 kinds of request were tested" in said
-    assert "Nobody beyond chance; 32 kinds" in words.hits(told(dimensions=[]))
+    assert "No kind of request is slow more often than by chance; 32 kinds" in words.hits(
+        told(dimensions=[])
+    )
 
 
 @pytest.mark.parametrize(
     ("dimension", "value", "shown"),
     [
-        ("prompt_tokens", "≥ 16384", "prompt of <b>≥ 16384</b> tokens"),
-        ("tenant & output_tokens", "acme & 64–255", "tenant <b>acme</b> · answer of <b>64–255</b>"),
+        ("prompt_tokens", "≥ 16384", "with <b>≥ 16384</b> prompt tokens"),
+        (
+            "tenant & output_tokens",
+            "acme & 64–255",
+            "<b>acme</b> requests with <b>64–255</b> output tokens",
+        ),
         ("tenant & replica", "a & b & r1", "tenant &amp; replica <b>a &amp; b &amp; r1</b>"),
     ],
 )

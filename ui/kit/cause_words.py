@@ -1,0 +1,34 @@
+"""A cause in words, as the Overview and Root cause pages show it.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Lever
+from diagnosis.explanation import Cause
+from ui.kit import wording
+
+
+def first_cause(cause: Cause) -> str:
+    """Return the share, the cause and the tenant or replica: one sentence."""
+    return f"Cause of {share(cause)} of the increase: {summary(cause)}."
+
+
+def share(cause: Cause) -> str:
+    """Return its share of the increase."""
+    return f"<b>{wording.percent(cause.share)}</b>"
+
+
+def summary(cause: Cause) -> str:
+    """Return what it is, and where it is or who drives it."""
+    place = ", ".join(
+        f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
+        for key, value in cause.where.items()
+    )
+    return f"{wording.for_html(SUMMARIES[cause.id], 200)}{f' ({place})' if place else ''}"
+
+
+def lever(tried: Lever) -> str:
+    """Return an action, and the flag that takes it."""
+    flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
+    return f"{wording.for_html(tried.action, 300)}{flag}"

@@ -1,0 +1,32 @@
+"""What names one request, in an address and in a table. Pure."""
+
+import re
+from dataclasses import dataclass
+
+from ui.kit.instants import LATEST_UNIX_S
+from ui.kit.time_bins import SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """One request, with the instant of its receipt where that is known: then a database that
+    is sorted by time need not search for it."""
+
+    received_unix_ns: int | None
+    trace_id: str
+    span_id: str
+
+    def __str__(self) -> str:
+        if self.received_unix_ns is None:
+            return f"{self.trace_id}/{self.span_id}"
+        return f"{self.received_unix_ns}-{self.trace_id}-{self.span_id}"
+
+    @staticmethod
+    def parse(text: str) -> "RequestKey | None":
+        """The inverse of str; None for anything else."""
+        if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
+            return RequestKey(None, match[1], match[2])
+        match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)
+        if match is None or int(match[1]) >= LATEST_UNIX_S * SECOND_NS:
+            return None
+        return RequestKey(int(match[1]), match[2], match[3])

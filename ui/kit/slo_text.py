@@ -1,0 +1,75 @@
+"""What an objective asks for, in words. Pure.
+
+Returns plain text: names and values in it are foreign, and are escaped where they are shown.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from alerts.expression import And, Comparison, Expression, render
+from alerts.objectives import Goodput, Objective, RawRatio
+from ui.kit import wording
+
+_LIMITS: Final = {
+    "ttft_s": "first token {}",
+    "tpot_s": "{} per token",
+    "e2e_s": "whole answer {}",
+    "queue_s": "queue {}",
+    "itl_max_s": "longest gap between tokens {}",
+}
+_SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
+
+
+def target(objective: Objective) -> str:
+    """Return the whole objective: `99 % of requests: first token ≤ 500 ms, over 30 d`."""
+    over = f"over {objective.period_text}"
+    each = f", for each {', '.join(objective.by)}" if objective.by else ""
+    indicator = objective.indicator
+    if not isinstance(indicator, Goodput):
+        what = "of the time" if isinstance(indicator, RawRatio) else "of events"
+        return f"{objective.target_written} {what} good{each}, {over}"
+    whole = indicator.part.whole if indicator.part else indicator
+    which = f" with {where(whole.where)}" if whole.where is not None else ""
+    requests = f"requests{which}: {criterion(whole.good)}"
+    if slices := whole.slices:
+        requests = f"slices of {slices.length} with {slices.target_written} of {requests}"
+    return f"{objective.target_written} of {requests}{each}, {over}"
+
+
+def criterion(good: Expression) -> str:
+    """Return what is good: `first token ≤ 500 ms, then ≤ 50 ms per token`."""
+    parts = good.operands if isinstance(good, And) else (good,)
+    limits = [each for each in parts if _is_limit(each)]
+    if len(limits) < len(parts):
+        return render(good)
+    said = [_limit(each) for each in parts if isinstance(each, Comparison)]
+    fields = [each.field for each in parts if isinstance(each, Comparison)]
+    if fields == ["ttft_s", "tpot_s"]:
+        return f"{said[0]}, then {said[1]}"
+    return ", ".join(said)
+
+
+def where(which: Expression) -> str:
+    """Return which requests are meant: `streamed true`."""
+    parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
+    if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
+        return render(which)
+    named = [(each.field, str(each.value)) for each in parts if isinstance(each, Comparison)]
+    return " and ".join(
+        f"{field} {value.lower() if value in ('True', 'False') else value}"
+        for field, value in named
+    )
+
+
+def _is_limit(part: Expression) -> bool:
+    return (
+        isinstance(part, Comparison)
+        and part.field in _LIMITS
+        and part.operator in _SIGNS
+        and isinstance(part.value, int | float)
+    )
+
+
+def _limit(part: Comparison) -> str:
+    limit = f"{_SIGNS[part.operator]} {wording.tick_seconds(float(part.value))}"
+    return _LIMITS[part.field].format(limit)

@@ -1,0 +1,49 @@
+"""The cause of the incident under way, for the first page's headline."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from analysis.explain import joined_evidence, windows_of
+from analysis.incident import incident_verdict
+from analysis.thresholds import thresholds
+from diagnosis.explain import explain
+from diagnosis.explanation import Cause, Explanation
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.question import Question
+from ui.frame.read_cache import kept_evidence, shared
+from ui.kit.slo_status import SloState
+
+EVERY_S: Final = 60
+"""How often it is looked for; it takes a second where there are a million requests."""
+
+
+def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
+    """Return the first cause of the incident that pages; None if there is none, or no cause."""
+    paging = ((state, one) for state in states for one in state.open if one.severity == "page")
+    state, incident = next(paging, (None, None))
+    if state is None or incident is None:
+        return None
+    objective, row = state.objective, incident.row
+    at_s = state.status.at_s // EVERY_S * EVERY_S
+
+    def find() -> Cause | None:
+        verdict = incident_verdict(engine, objective, row, at_s, _explained)
+        return next(iter(verdict.first.causes), None) if verdict else None
+
+    key = ("cause", row.slo, row.severity, row.fired_unix_s, at_s, objective.statement)
+    return shared(engine, key, find)
+
+
+def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
+    """Answer from the columns that are kept; the same answer as `analysis.explain`'s."""
+    kept = kept_evidence(engine)
+    found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
+    return explain(
+        requests_of(found.requests),
+        servers_of(found.engines, found.gpus, found.starts),
+        question,
+        thresholds(objectives, question.metric),
+    )

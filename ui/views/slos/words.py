@@ -1,0 +1,48 @@
+"""The SLOs page in words. Pure. Returns HTML in which every foreign word has been escaped."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ui.kit import wording
+from ui.kit.slo_status import SloState
+
+MOST_NAMED: Final = 3
+
+
+def sentence(found: Sequence[SloState], defined: int) -> str:
+    """Return how many objectives are burning, spent, or within their error budget.
+
+    Args:
+        found: the state of those that Tailspan counts itself, groups apart.
+        defined: how many there are.
+    """
+    number = wording.counted(defined, "SLO")
+    burning = [each for each in found if each.burns]
+    if burning:
+        return f"<b>{number}, {len(burning)} burning too fast:</b> {_named(burning)}."
+    spent = [each for each in found if each.spent]
+    if spent:
+        return f"<b>{number}, {len(spent)} with its error budget spent:</b> {_named(spent)}."
+    blind = [each for each in found if each.blind is not None]
+    if blind:
+        return f"<b>{number}, {len(blind)} not counting the requests:</b> {_named(blind)}."
+    counted = [each for each in found if each.status.period.events]
+    if not counted:
+        return f"<b>{number}</b>; no request has been counted yet."
+    left = min(each.status.budget_left or 0 for each in counted)
+    least = wording.exact_percent(float(left))
+    return f"<b>{number}</b>, all within their error budget: at least {least} of it is left."
+
+
+def _named(found: Sequence[SloState]) -> str:
+    named = [
+        f"{wording.for_html(each.objective.name, 63)}"
+        + (
+            ""
+            if each.status.budget_left is None
+            else f" ({wording.exact_percent(float(each.status.budget_left))} of its budget left)"
+        )
+        for each in found[:MOST_NAMED]
+    ]
+    more = len(found) - MOST_NAMED
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
