@@ -150,7 +150,7 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
     engine.dispose()
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{explorer(url)}/?from={start_s}&to={start_s + 1_200}")
-    page.locator(".answer.hurt", has_text="chat burns its budget").wait_for()
+    page.locator(".answer.hurt", has_text="SLO “chat” is burning").wait_for()
     page.locator(".st-key-chart_traffic .js-plotly-plot").wait_for()
     settle(page)
     with page.expect_download() as started:
