@@ -125,7 +125,7 @@ def select_requests(
 ) -> Select[Any]:
     """Some columns of a window's requests, or of those of a part of it, in no order.
 
-    Which of two rows tells of a request is decided in the whole window, whatever the part.
+    Which of two rows represents a request is decided in the whole window, whatever the part.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),

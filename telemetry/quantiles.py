@@ -62,8 +62,8 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
         z: standard deviations to either side, above 0.
 
     Returns:
-        (low, high), both observed values; None where a rank falls outside the sample: too
-        few values to know. For p99 that is below 381 values, for p50 below 8.
+        (low, high), both observed values; None if a rank falls outside the sample: for p99
+        below 381 values, for p50 below 8.
 
     Raises:
         ValueError: q outside (0, 1), z not above 0, or a value is NaN.

@@ -43,7 +43,7 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""After so long a request that ended is in the store: senders give up much sooner."""
+"""After this time a request that ended is in the store: senders give up much earlier."""
 LONGEST_REQUEST_S: Final = 3600
 """A request that took longer is counted while it is recent, and not kept."""
 CHUNK_S: Final = 6 * 3600
@@ -330,7 +330,7 @@ def count_requests(
     flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
     objective is of a group, the requests of all groups, each apart.
 
-    `received_from_s` says that none of them was received before, where that is known.
+    `received_from_s`: none of them was received before; None if that is unknown.
     """
     part = goodput.part
     where = part.whole.where if part else goodput.where

@@ -106,7 +106,7 @@ def load(paths: Iterable[Path]) -> Spec:
 
 
 def inspect(paths: Iterable[Path]) -> Findings:
-    """Like `load`, but tells everything that is wrong."""
+    """Like `load`, but returns every error."""
     texts: dict[str, str] = {}
     errors: list[AlertsError] = []
     for path in files_of(paths):

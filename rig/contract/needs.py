@@ -132,7 +132,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A module's text constant, or tuple of them, every value of which we know."""
+    """A module's text constant, or tuple of them, with no value outside `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -170,7 +170,7 @@ class ProcessName:
 class Says:
     """A function's text contains one of these; or, for `never`, none of them.
 
-    For what a name and its parameters do not tell: that one thing is done inside another.
+    For what a name and its parameters do not show: that one thing is done inside another.
     The texts are as `ast.unparse` writes them.
     """
 

@@ -140,7 +140,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Whether an instance has a `__dict__`, as far as the text of this tree can tell."""
+        """Whether an instance has a `__dict__`, as far as the text of this tree shows."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False

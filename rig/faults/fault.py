@@ -51,5 +51,4 @@ class Fault:
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""Draws a fault as hard as a severity says (1 is plain to see), over this traffic or one much
-like it."""
+"""Draws a fault of a severity (1 is plain to see), over this traffic or one much like it."""

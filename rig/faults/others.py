@@ -1,7 +1,7 @@
 """How much of the machine others use while something is recorded.
 
-A stretch recorded beside a build or a test run is that much slower, and no fault of ours is the
-reason. What it says goes beside the truth; a recording waits for a quiet machine, if not long.
+A stretch recorded beside a build or a test run is slower, and the injected fault is not the cause.
+The result is stored with the truth; a recording waits a short time for a quiet machine.
 """
 
 import os

@@ -1,6 +1,6 @@
 """What clients send, and when: Poisson arrivals whose every draw is decided by a seed.
 
-The rig's tokeniser knows bytes alone, so a prompt of n characters is one of n tokens.
+The rig's tokeniser has a token per byte, so a prompt of n characters is one of n tokens.
 """
 
 import random

@@ -30,7 +30,7 @@ _SECONDS: Final = ("billed_s", "wasted_s")
 
 @dataclass(frozen=True, slots=True)
 class BilledRequests:
-    """Requests, and how much of the stretch they tell of."""
+    """The requests of a window, and how much of it they cover."""
 
     window: Window
     cells: Cells
@@ -129,7 +129,7 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Labels as rollups have them, which know texts alone."""
+    """Labels as rollups store them: as text."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 

@@ -47,7 +47,7 @@ _PRIME: Final = 1_000_000_007
 
 
 class _Stamp(NamedTuple):
-    """What the index says of a stretch."""
+    """The number of rows in a stretch and their checksum, from the index."""
 
     rows: int
     sum: int

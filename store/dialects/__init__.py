@@ -42,7 +42,7 @@ class Dialect(Protocol):
         """The file that the database is; None where a server keeps it."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """An engine; `create` says whether it may make what is missing of files and folders.
+        """Return an engine; `create` allows it to make missing files and folders.
 
         Raises: StoreError or DatabaseMissing if that is known before connecting.
         """

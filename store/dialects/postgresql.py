@@ -135,7 +135,7 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """COPY knows no ON CONFLICT, hence the temporary table; it lives as long as a connection.
+    """COPY has no ON CONFLICT, hence the temporary table; it lives as long as a connection.
 
     In the order of the key, so that two collectors with the same rows wait for each other
     and do not lock each other out.

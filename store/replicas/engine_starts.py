@@ -35,8 +35,8 @@ def in_force(
 ) -> list[EngineStart]:
     """What each engine of each replica was last started with, by `at_unix_ns`.
 
-    Several processes may report one engine; the latest word counts. An engine that has ended
-    is among them: a start does not say how long it held. `replicas` picks some; None is all.
+    Several processes may report one engine; the latest report counts. Engines that have ended
+    are included: a start has no end time. `replicas` selects some; None is all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),

@@ -72,7 +72,7 @@ def oldest_request_unix_ns(engine: Engine) -> int | None:
 
 
 def _spellings(words: str) -> Sequence[str]:
-    """A client that sends X-Request-Id knows less of the id than vLLM tells."""
+    """The ids that vLLM may report for a client's X-Request-Id: with a prefix, a number or both."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 
@@ -101,7 +101,7 @@ def _within(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Of a trace the key tells all that is asked inside, so that no row has to be looked at.
+    # For a trace the key holds all that the inner query needs, so that no row is read.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

@@ -24,7 +24,7 @@ LAG_S: Final = 60
 """A bucket that is over is given so long for what is still under way."""
 
 
-class _Overtaken(Exception):  # noqa: N818 -- it says what is the case
+class _Overtaken(Exception):  # noqa: N818 -- it names the condition
     """Another made the bucket meanwhile."""
 
 
