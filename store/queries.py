@@ -87,7 +87,7 @@ def request_table(
         columns: those wanted, of `REQUEST_COLUMNS`; None for all.
         order_by: a column, or "-column" for descending; unknown values come last. None
             for the order of receipt, which also breaks ties.
-        limit: at most so many rows.
+        limit: the most rows.
         ended_after_unix_ns: only those; some that ended up to a millisecond before may be
             among them, for the database's arithmetic is not exact.
 

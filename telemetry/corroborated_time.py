@@ -138,8 +138,8 @@ class CorroboratedClock:
     def hear(self, sender: str, newest_unix_ns: int) -> None:
         """Take note of the newest instant in a message that has just arrived, as it was sent.
 
-        Only of senders with a name of their own. Of more than `MOST_SENDERS` the one that was
-        silent for longest is forgotten, but none during a doubt.
+        Only for senders with a name of their own. With more than `MOST_SENDERS`, the one that was
+        silent for longest is dropped, but none during a doubt.
         """
         with self._lock:
             self._look()

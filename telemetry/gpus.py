@@ -172,7 +172,7 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The reasons that are known. Who sends samples may name others, and they are kept."""
+"""The known reasons. A sender may report others, which are kept."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:

@@ -40,7 +40,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Where among so many values, counted from 1, the quantile stands; 0 where there are none.
+    """The rank of the quantile among `number` values, counted from 1; 0 if there are none.
 
     Raises:
         ValueError: q outside (0, 1).

@@ -192,7 +192,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # Of two conditions on the same windows the lower threshold alerts first: it decides alone.
+    # If two conditions have the same windows, the lower threshold alerts first: only it counts.
     lowest: dict[tuple[int, int, int], Pair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

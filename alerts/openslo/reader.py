@@ -58,7 +58,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What was read: the objectives, and what was left out of account."""
+    """What was read: the objectives, and notes on what was ignored."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]

@@ -42,8 +42,8 @@ class Method:
     """A method that we wrap or implement.
 
     Attributes:
-        takes: the names of its leading parameters. Of a method that we wrap: vLLM's parameters
-            that `guard.argument` looks for, by name first, then by position. Of a method that we
+        takes: the names of its leading parameters. For a method that we wrap: vLLM's parameters
+            that `guard.argument` looks for, by name first, then by position. For a method that we
             implement: our own parameters, which vLLM's calls by keyword must use.
         called_on: the receivers of vLLM's own calls, by the last part of their names.
         called_in: the folders or modules in which those calls are looked for.

@@ -168,7 +168,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """What is passed as `name=` anywhere in a module; `{}` stands for what is computed."""
+    """The values passed as `name=` anywhere in a module; `{}` stands for a computed part."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:

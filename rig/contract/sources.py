@@ -31,7 +31,7 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""What is kept of an archive: wide enough that a new row of the contract seldom asks for
+"""The parts kept of an archive: wide enough that a new row of the contract seldom asks for
 another download; the rest of an archive is kernels and models."""
 FILE_LIMIT_BYTES = 4_000_000
 """No module of vLLM's is a tenth of this; an archive that claims more is not read into memory."""

@@ -23,7 +23,7 @@ class Judged:
     found: tuple[str, ...]
     """The causes named, largest share first."""
     share: float | None
-    """Of the first one."""
+    """The share of the first one."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]

@@ -56,7 +56,7 @@ class Meter:
         """CPUs that others have used, in the mean."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # Of those of ours that have ended meanwhile the time is lost, not negative.
+        # The time of our processes that have ended since is lost, not negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

@@ -9,7 +9,7 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Of the usual requests, so many with such prompts instead, and short answers."""
+    """The usual traffic, in which `per_s` requests have such prompts instead, and short answers."""
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )

@@ -124,7 +124,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # What was put here by a clock that was ahead would wait until then.
+    # Otherwise a row created by a clock that was ahead would wait until then.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -170,7 +170,7 @@ def read_hangs(engine: Engine) -> list[Notification]:
 def forget_told(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications of incidents that ended before, once none of them is due.
 
-    All rows of an incident are deleted together: if some stayed, the others would be sent anew.
+    All rows of an incident are deleted together: if some stayed, the others would be sent again.
 
     Returns:
         The number of incidents.

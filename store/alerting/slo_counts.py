@@ -110,7 +110,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
         instants: ascending, in unix seconds.
 
     Returns:
-        Of each stretch (a, b] its counts, with b as the end of one bucket; empty ones left out,
+        The counts of each stretch (a, b], with b as the end of one bucket; empty ones left out,
         simulated ones apart.
     """
     found = []
@@ -128,7 +128,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """The kept counts in (from, to], added up by steps of so long that begin at `from`."""
+    """The kept counts in (from, to], added up by steps of `step_s` that begin at `from`."""
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:

@@ -136,8 +136,8 @@ def _read(
 def _about(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
 ) -> int:
-    """How many rows a window has: counted where they are few enough, else about so many, from a
-    twentieth of it, evenly spread. To count all would take as long as to read some."""
+    """How many rows a window has: counted if they are few enough, else estimated from a twentieth
+    of it, evenly spread. Counting all would take as long as reading some."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()
     with reading(engine) as connection:

@@ -30,7 +30,7 @@ class Dialect(Protocol):
     """How many parts of a window it is worth to read side by side."""
 
     def refusal(self, url: URL) -> str | None:
-        """What is wrong with a URL of this driver; None where nothing is."""
+        """Return the error in a URL of this driver; None if it is valid."""
 
     def name(self, url: URL) -> str:
         """What messages call the database; never with its password."""

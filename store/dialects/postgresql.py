@@ -44,10 +44,10 @@ OPTIONS: Final = (
 """What may follow the ?; a password may not, because there it would be shown."""
 
 _UNANSWERED_MS: Final = 15_000
-"""A server that vanished without a word is given up after this long."""
+"""A server that stops answering is given up after this time."""
 
 _LOCK_MS: Final = 30_000
-"""Another's upgrade, or a reader's long question, is waited for so long."""
+"""The longest wait for another process's upgrade or a reader's long query."""
 
 _LOCK: Final = 0x7461696C
 """Which advisory lock is ours: "tail". Any number that others do not happen to choose."""

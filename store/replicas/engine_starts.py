@@ -151,7 +151,7 @@ def expendable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # Of an older one there may have been samples, which are gone.
+            # An older one may have had samples, which are deleted by now.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

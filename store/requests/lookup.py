@@ -47,7 +47,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 def find_requests(engine: Engine, words: str) -> pa.Table:
     """The requests meant, earliest first, at most `MOST`; none where nothing is called so.
 
-    Of a name that nothing has every row is looked at.
+    If nothing has the name, every row is read.
 
     Args:
         engine: from `open_database`.

@@ -27,7 +27,7 @@ _AT_ONCE: Final = 500
 
 
 class Rolled(NamedTuple):
-    """What is rolled up together, and where it is written down how far."""
+    """Rows that are rolled up together, and the tables that record how far."""
 
     instants: "tuple[Column[int], ...]"
     """When each row was."""
