@@ -40,7 +40,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Periods of so many days, weeks, months, quarters or years, one after the other.
+    """Consecutive periods of a number of days, weeks, months, quarters or years.
 
     Args:
         start: a wall-clock time at which one of them starts.

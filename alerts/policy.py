@@ -52,7 +52,7 @@ class PolicyFile:
         """Return the policy for a period and a budget.
 
         Factors are `budget_share × period / long`, capped where a total failure would not reach
-        them. Of pairs that a cap makes equal in severity and factor, only the shortest is kept.
+        them. If a cap makes pairs equal in severity and factor, only the shortest is kept.
         """
         cap = MOST_BAD_RATIO / budget
         pairs: list[Pair] = []

@@ -8,7 +8,7 @@ from alerts.errors import shown
 from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
-"""What is appended to a key: written out, in an environment variable, in a file."""
+"""Suffixes of a key: written out, in an environment variable, in a file."""
 LONGEST: Final = 4_096
 
 

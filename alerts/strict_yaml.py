@@ -101,7 +101,7 @@ class _Builder:
             raise DocumentError(
                 self._file, line, "", "anchors and aliases (& and *) are not allowed: write it out"
             )
-        # A quoted text carries no tag; an explicit one would say so here.
+        # Only an explicit tag is set here; a quoted text has none.
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):

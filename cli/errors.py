@@ -4,6 +4,6 @@ import click
 
 
 class Unreachable(click.ClickException):
-    """What was asked for cannot be reached, opened or had. Exit status 2."""
+    """The requested thing cannot be reached, opened or obtained. Exit status 2."""
 
     exit_code = 2

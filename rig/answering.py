@@ -22,7 +22,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What is answered, with its length beside its headers."""
+    """An answer; its length is sent in addition to its headers."""
 
     status: int = 200
     body: bytes = b""
@@ -84,7 +84,7 @@ def answering(
 
 
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
-"""What is done with a connection, after what it sent first; the event is set at the end."""
+"""Handles a connection, given what it sent first; the event is set at the end."""
 
 
 @contextmanager

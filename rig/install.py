@@ -19,7 +19,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU; the message says why, in one sentence."""
+    """This machine cannot run a vLLM for the CPU; the message gives the reason in one sentence."""
 
 
 def require_platform() -> None:
@@ -37,7 +37,7 @@ def require_platform() -> None:
 
 
 def ensure() -> None:
-    """Install what is missing, saying what is being done; quick when nothing is."""
+    """Install what is missing, and print each step; quick when nothing is missing."""
     require_platform()
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = ENVIRONMENT / ".installed"

@@ -25,7 +25,7 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to ask for, and when to lose patience."""
+    """What to ask for, and when to abort."""
 
     chat: bool = True
     stream: bool = True
@@ -39,7 +39,7 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set when the answer's first byte is there, for who is to do something amid it."""
+    """Set when the answer's first byte arrives, for a caller that acts during the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its answer, or leave when the call says so."""
+    """Send one request and read its answer, or abort it as the call specifies."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,

@@ -1,7 +1,7 @@
 """Build a tiny random Llama that vLLM serves like any other model.
 
 Run inside vLLM's own environment: `python model.py DIR`. Nothing is downloaded: the
-weights are random and the tokeniser knows bytes alone, so answers are noise and timings
+weights are random and the tokeniser has a token per byte, so answers are noise and timings
 are real.
 """
 

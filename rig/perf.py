@@ -1,7 +1,7 @@
-"""What vLLM's own model says of a step's bytes and FLOPs, and what we tell of the model's shape.
+"""Bytes and FLOPs of a step by vLLM's own model, and the model's shape as we report it.
 
 Run inside vLLM's own environment, once for several models: `python perf.py DIR...`, each with
-a config.json. Prints a JSON object a line: the shape as the instrumentation tells it, and
+a config.json. Prints a JSON object a line: the shape as the instrumentation reports it, and
 vLLM's terms for some steps.
 """
 
@@ -18,7 +18,7 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
 
 
 def told(folder: str) -> dict[str, Any]:
-    """What is said of the model in a folder."""
+    """Return the shape and the terms of the model in a folder."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics

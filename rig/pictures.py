@@ -1,4 +1,4 @@
-"""Pictures of the dashboards: each panel's queries, asked of a Prometheus, drawn as it says.
+"""Pictures of the dashboards: each panel as defined, its queries answered by a Prometheus.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 

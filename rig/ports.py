@@ -4,7 +4,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses just now."""
+    """Return a port of the loopback that is free at the moment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -106,7 +106,7 @@ class Program:
         self.process.wait()
 
     def error(self, what: str) -> ProgramError:
-        """An error that says what went wrong and shows what it printed last."""
+        """Return an error that names what went wrong and shows the last lines printed."""
         lines = "\n".join(self.said.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 

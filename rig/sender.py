@@ -1,6 +1,6 @@
 """Senders of OTLP that do not give up: each message again until it is acknowledged.
 
-What they were told is kept, for a test to hold against what the store has.
+Their answers are kept, for a test to compare with what the store has.
 """
 
 import threading
@@ -23,10 +23,10 @@ Message = ExportTraceServiceRequest
 
 
 class Senders:
-    """Threads that send until told to stop; `with` starts and ends them.
+    """Threads that send until they are stopped; `with` starts and ends them.
 
     Args:
-        make: a new message, of spans that nobody sent before.
+        make: returns a new message, of spans that were not sent before.
         http_port: of OTLP over HTTP on the loopback.
         grpc_port: of OTLP over gRPC; None to send over HTTP alone.
         each: how many threads a transport.
@@ -43,9 +43,9 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids."""
         self.answers: Counter[str] = Counter()
-        """How often each was heard: "200", "503", "UNAVAILABLE", "away", …"""
+        """How often each was received: "200", "503", "UNAVAILABLE", "away", …"""
         self.without_delay: Counter[str] = Counter()
-        """Those of them that say to come again, but not when."""
+        """Those of them that ask for a retry, but do not set a delay."""
         self._make = make
         self._http = f"http://127.0.0.1:{http_port}/v1/traces"
         self._grpc = f"127.0.0.1:{grpc_port}"

@@ -44,7 +44,7 @@ def command(port: int, extra: Sequence[str] = ()) -> list[str]:
 
 
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server whose telemetry goes to `endpoint`, unless `given` says."""
+    """A server's environment: telemetry goes to `endpoint`, unless `given` overrides it."""
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
 

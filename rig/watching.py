@@ -64,7 +64,7 @@ class Watched:
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """What is found, once there is something."""
+    """Return what is found, once there is something."""
     deadline = time.monotonic() + patience_s
     while True:
         try:

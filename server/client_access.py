@@ -18,7 +18,7 @@ class Access:
 
     @property
     def scheme(self) -> str:
-        """Of the addresses."""
+        """The scheme of the addresses."""
         return "https" if self.tls else "http"
 
     def headers(self) -> dict[str, str]:

@@ -31,7 +31,7 @@ MOST_S: Final = 60
 second (benchmarks/explain.py)."""
 
 MOST_BYTES: Final = 4 * 2**30
-"""Of its address space. A million requests take about 400 MB."""
+"""The limit of its address space. A million requests take about 400 MB."""
 
 _ANSWER_BYTES: Final = 65_536
 
@@ -61,7 +61,7 @@ class LikelyCauses:
         self._asking = threading.Lock()
 
     def __call__(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        """What is known by now; returns at once."""
+        """Return the cause that is known by now, without waiting."""
         key = (incident.slo, incident.severity, incident.fired_unix_s)
         asked_s, known = self._known.get(key, (-AGAIN_S, None))
         over = incident.ended_unix_s is not None

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 ARENAS: Final = 2
 _M_ARENA_MAX: Final = -8
-"""Of glibc's <malloc.h>."""
+"""From glibc's <malloc.h>."""
 
 
 def keep_little() -> None:

@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def why(self) -> str:
-        """What is amiss, in words fit for a terminal."""
+        """The reason of the failure, safe to print on a terminal."""
         words = self.reason if self.status is None else f"status {self.status} {self.reason}"
         return printable(words.strip(), WIDEST_WHY)
 

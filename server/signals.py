@@ -31,7 +31,7 @@ def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
             os.kill(os.getpid(), number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Under nohup the terminal's end is not to be heeded.
+        # Under nohup, ignore the end of the terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, asked, number)
     return stop

@@ -26,7 +26,7 @@ def default_url(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _nobody(_said: str) -> None:
-    """Hears it."""
+    """Ignore the message."""
 
 
 def open_database(
@@ -43,7 +43,7 @@ def open_database(
         create: make what is missing (the folder, the file, the schema, its newer revisions);
             without it nothing is written, and what is missing is an error.
         busy_timeout_s: how long to wait for another's lock.
-        tell: hears that an upgrade begins, which may take minutes, and when it has ended.
+        tell: receives a sentence when an upgrade begins, which may take minutes, and at its end.
 
     Raises:
         DatabaseMissing: nothing to read, and `create` is false.

@@ -1,9 +1,9 @@
 """The store's errors: one root, and a leaf for each thing a caller would do."""
-# ruff: noqa: N818 -- StoreBusy says what is the case; the root already says that it is an error
+# ruff: noqa: N818 -- StoreBusy names the condition; the root is already named an error
 
 
 class StoreError(Exception):
-    """The store cannot be used as asked; the message says why and what is allowed."""
+    """The store cannot be used as requested; the message gives the reason and what is allowed."""
 
 
 class DatabaseMissing(StoreError):

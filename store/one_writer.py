@@ -74,7 +74,7 @@ def _check_format(real: Path, file: Path) -> None:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
     except OSError:
-        return  # there is none yet, or SQLite says why it cannot be read
+        return  # there is none yet, or SQLite reports why it cannot be read
     if start not in (b"", _SQLITE):
         raise StoreError(f"{file} is no SQLite database; name another file with --database")
 

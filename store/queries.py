@@ -87,7 +87,7 @@ def request_table(
         columns: those wanted, of `REQUEST_COLUMNS`; None for all.
         order_by: a column, or "-column" for descending; unknown values come last. None
             for the order of receipt, which also breaks ties.
-        limit: at most so many rows.
+        limit: the most rows.
         ended_after_unix_ns: only those; some that ended up to a millisecond before may be
             among them, for the database's arithmetic is not exact.
 
@@ -125,7 +125,7 @@ def select_requests(
 ) -> Select[Any]:
     """Some columns of a window's requests, or of those of a part of it, in no order.
 
-    Which of two rows tells of a request is decided in the whole window, whatever the part.
+    Which of two rows represents a request is decided in the whole window, whatever the part.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),

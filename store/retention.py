@@ -132,7 +132,7 @@ def delete_older_rollups(
 
 
 def _keep_what_they_tell(engine: Engine, before_unix_s: int) -> None:
-    """Rows that are about to go are in rollups, which are never made anew without them."""
+    """Roll up the rows that are about to be deleted: rollups are never rebuilt without them."""
     settle(engine, before_unix_s + MINUTE_S + LAG_S)
     for rolled in (REQUESTED, SAMPLED):
         no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)

@@ -33,8 +33,8 @@ KEPT_FIRST = "kept_first"
 """In a table's `info`: of rows with one key the first stands, and is never replaced."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The instant first: ids are random, and what is in their order is all over the disk. A span that
-is told again is told with the same instant (`collector/rows/sender_clocks.py` sees to it)."""
+"""The instant first: ids are random, so rows in their order are scattered over the disk. A span
+that is sent again gets the same instant (`collector/rows/sender_clocks.py` ensures it)."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")

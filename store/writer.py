@@ -209,7 +209,7 @@ class Writer:
                 if gpus:
                     self._add_gpus(connection, gpus)
                 mark_minutes(connection, SAMPLED, samples, gpus)
-        except Exception as error:  # whatever it is, its senders hear of it and the thread lives
+        except Exception as error:  # whatever it is, its senders receive it and the thread lives
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure

@@ -1,1 +1,1 @@
-"""The nouns that every part of Tailspan speaks. Pure: no clock, no socket, no SQL."""
+"""The nouns that every part of Tailspan uses. Pure: no clock, no socket, no SQL."""

@@ -26,7 +26,7 @@ COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not
 """γ, α, κ, β, δ: what a step takes, for each piece of work in it."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
-"""What is summed of requests."""
+"""The amounts that are summed over requests."""
 
 
 class Count(NamedTuple):
@@ -42,14 +42,14 @@ class Count(NamedTuple):
 class EngineStretches:
     """Entry i is a span of the samples of `counts[which[i]]`.
 
-    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. Of each
-    total in WORK the columns `first` and `last`, NaN where the entry lacks it; of each
-    of COEFFICIENTS its mean, or the latest minute's.
+    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. Each
+    total in WORK has the columns `first` and `last`, NaN where the entry lacks it; each
+    of COEFFICIENTS has its mean, or the latest minute's.
     """
 
     counts: Sequence[Count]
     regions: Sequence[str | None]
-    """Of each count."""
+    """The region of each count."""
     which: IntArray
     bucket_unix_s: IntArray
     """When the entry's minute or hour begins."""

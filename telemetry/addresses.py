@@ -1,7 +1,7 @@
 """Addresses that may hold or receive a credential: who could read it, and how they are shown.
 
-Pure. One rule for every sender: a credential goes to loopback or over TLS, unless the user says
-otherwise with `--insecure-credentials`.
+Pure. One rule for every sender: a credential goes to loopback or over TLS, unless the user
+sets `--insecure-credentials`.
 Source: RFC 6750, section 5.3 (bearer tokens over TLS alone); RFC 3986, section 3.2.1 (userinfo).
 """
 
@@ -51,7 +51,7 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
 def masked(url: str) -> str:
     """An address as it may be shown: without user and password, query and fragment.
 
-    Also one that is malformed: what cannot be told apart is hidden.
+    In a malformed address, what cannot be separated is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"

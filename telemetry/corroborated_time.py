@@ -10,8 +10,8 @@ because their clocks are other clocks:
   and the majority decides at once.
 - Without a witness the held time is kept for `STEPOUT_NS`, then the system clock is accepted.
 
-So a jump that a witness contradicts is ignored for as long as it lasts, a jump that nobody
-contradicts is accepted after five minutes, and a jump that ends leaves no trace. Suspending the
+So a jump that a witness contradicts is ignored for as long as it lasts, a jump without a
+witness is accepted after five minutes, and a jump that ends leaves no trace. Suspending the
 machine is no jump: the time since boot goes on.
 
 At the start there is no time before. A clock that is more than `GAP_NS` ahead of all that is
@@ -53,7 +53,7 @@ MOST_SENDERS: Final = 1_000
 
 
 def since_boot_ns() -> int:
-    """Nanoseconds since boot, suspended time included where the system can tell (Linux)."""
+    """Nanoseconds since boot, suspended time included where the system counts it (Linux)."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -138,8 +138,8 @@ class CorroboratedClock:
     def hear(self, sender: str, newest_unix_ns: int) -> None:
         """Take note of the newest instant in a message that has just arrived, as it was sent.
 
-        Only of senders with a name of their own. Of more than `MOST_SENDERS` the one that was
-        silent for longest is forgotten, but none during a doubt.
+        Only for senders with a name of their own. With more than `MOST_SENDERS`, the one that was
+        silent for longest is dropped, but none during a doubt.
         """
         with self._lock:
             self._look()
@@ -233,7 +233,7 @@ class CorroboratedClock:
         # At the start the system clock has the benefit of the doubt, after a jump it has not.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # only they know how long it was from the newest row until now
+            if self._at_start:  # only their clocks cover the time from the newest row until now
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

@@ -42,7 +42,7 @@ class Description(NamedTuple):
         meaning: a sentence.
         source: where its value comes from.
         wire: its attribute or metric, as the instrumentation sends it; None where Tailspan sets it.
-        quantity: None where type and unit say it.
+        quantity: None where type and unit define it.
         rolled_up: whether rollups keep it.
     """
 

@@ -1,7 +1,7 @@
-"""What a GPU did at one instant, as its driver or a sampler beside it said.
+"""What a GPU did at one instant, as reported by its driver or by a sampler beside it.
 
-What a device cannot tell is None: a share of time in which memory was touched, say, never
-stands in for its bandwidth.
+A value that a device does not report is None. For example, the share of time in which memory was
+accessed never stands in for its bandwidth.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class GpuSample:
     """One GPU of one replica at one instant. Unknown is None.
 
     `gpu` is its UUID, or its index where it has none. `throttle_reasons` are sorted and
-    joined by commas; "" says that nothing held the clock back. `energy_j_total` counts since
+    joined by commas; "" means that nothing held the clock back. `energy_j_total` counts since
     the driver was loaded.
     """
 
@@ -163,7 +163,7 @@ THROTTLE_REASONS: Final = frozenset(
         "display_clock_setting",
         "board_limit",
         "reliability",
-        # AMD's, after the violations that AMD SMI tells of
+        # AMD's, after the violations that AMD SMI reports
         "prochot_thermal",
         "ppt_power",
         "socket_thermal",
@@ -172,7 +172,7 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The reasons that are known. Who sends samples may name others, and they are kept."""
+"""The known reasons. A sender may report others, which are kept."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:

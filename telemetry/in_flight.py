@@ -1,7 +1,7 @@
 """A request that has not ended, as its server last reported it.
 
-A report says no more than is certain while the request runs: who asks for what, how long it has
-run, and whether its first byte was sent. What its row will say in the end can only be longer, so a
+A report holds only what is certain while the request runs: who asks for what, how long it has
+run, and whether its first byte was sent. The latencies of its final row can only be longer, so a
 latency objective that is missed now stays missed.
 """
 
@@ -54,5 +54,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""What a report says of a request exactly as its row will say it. `engine` is not among it: with
-several engines the front end learns at the end which one it was."""
+"""The fields that have the same value in a report and in the final row. Not `engine`: with several
+engines the front end learns at the end which one it was."""

@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PLUGIN: Final = "tailspan-vllm"
 
 
-class MissingExtra(Exception):  # noqa: N818 -- it says what is the case
+class MissingExtra(Exception):  # noqa: N818 -- it names the condition
     """A library of an extra is not installed; the message names the command that installs it."""
 
 

@@ -1,6 +1,6 @@
 """One colour per phase of a request, for every page, dashboard and picture.
 
-Readers with a colour vision deficiency can tell them apart, on light and on dark
+Readers with a colour vision deficiency can distinguish them, on light and on dark
 (tests/ui/kit/test_colours.py measures both).
 """
 

@@ -40,7 +40,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Where among so many values, counted from 1, the quantile stands; 0 where there are none.
+    """The rank of the quantile among `number` values, counted from 1; 0 if there are none.
 
     Raises:
         ValueError: q outside (0, 1).
@@ -62,8 +62,8 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
         z: standard deviations to either side, above 0.
 
     Returns:
-        (low, high), both observed values; None where a rank falls outside the sample: too
-        few values to know. For p99 that is below 381 values, for p50 below 8.
+        (low, high), both observed values; None if a rank falls outside the sample: for p99
+        below 381 values, for p50 below 8.
 
     Raises:
         ValueError: q outside (0, 1), z not above 0, or a value is NaN.

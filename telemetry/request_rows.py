@@ -66,7 +66,7 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """Requests as their rows. Whoever adds one does so before anybody asks for a column.
+    """Requests as their rows. Add rows only before the first column is read.
 
     Args:
         rows: the requests.
@@ -142,7 +142,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return np.array(self.column(field), np.float64)
 
     def is_known(self, field: str) -> bool:
-        """Whether any request tells it."""
+        """Whether any request has a value for the field."""
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:

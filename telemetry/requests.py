@@ -1,6 +1,6 @@
-"""A request as Tailspan knows it: what it waited for, how it ended, under which labels.
+"""A request as Tailspan stores it: what it waited for, how it ended, under which labels.
 
-Unknown is None, never 0 or NaN. Times are seconds unless the name says otherwise.
+Unknown is None, never 0 or NaN. Times are seconds unless the name has another unit.
 """
 
 from collections.abc import Iterable

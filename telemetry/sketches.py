@@ -108,10 +108,10 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 
 @dataclass(slots=True)
 class Sketch:
-    """What is kept of a set of durations.
+    """A summary of a set of durations.
 
-    `sum_ns` counts whole nanoseconds: sums of floats depend on the order. What is no duration
-    is in none of the others and counted apart.
+    `sum_ns` counts whole nanoseconds: sums of floats depend on the order. Values that
+    are no durations are counted separately and in none of the others.
     """
 
     counts: dict[int, int] = field(default_factory=dict)

@@ -43,11 +43,11 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""After so long a request that ended is in the store: senders give up much sooner."""
+"""After this time a request that ended is in the store: senders give up much earlier."""
 LONGEST_REQUEST_S: Final = 3600
 """A request that took longer is counted while it is recent, and not kept."""
 CHUNK_S: Final = 6 * 3600
-"""Of requests that are counted before it is kept."""
+"""Requests of this many seconds are counted, then the counts are kept."""
 AT_ONCE: Final = 200_000
 """Requests that are in memory at once."""
 EVALUATION_S: Final = STEP_S
@@ -330,7 +330,7 @@ def count_requests(
     flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
     objective is of a group, the requests of all groups, each apart.
 
-    `received_from_s` says that none of them was received before, where that is known.
+    `received_from_s`: none of them was received before; None if that is unknown.
     """
     part = goodput.part
     where = part.whole.where if part else goodput.where
@@ -346,7 +346,7 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Of an hour's requests nearly all ended long before: they are not even fetched.
+        # Nearly all requests of an hour ended long before `from_s`: they are not fetched.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()

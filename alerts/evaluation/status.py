@@ -77,7 +77,7 @@ def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
     """How long the budget lasts at this pace; None if nothing burns, or if a calendar period ends
-    sooner and brings a new budget."""
+    earlier and brings a new budget."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)

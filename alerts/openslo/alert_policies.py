@@ -1,8 +1,8 @@
 """OpenSLO's AlertPolicy and AlertCondition, read as burn-rate policies.
 
 A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows: the
-burn must be above `threshold` over `lookbackWindow`, which says that it matters, and over
-`alertAfter`, which says that it goes on. Without `alertAfter` the short window is a twelfth of
+burn must be above `threshold` over `lookbackWindow`, which shows that it matters, and over
+`alertAfter`, which shows that it goes on. Without `alertAfter` the short window is a twelfth of
 the long one.
 
 Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
@@ -192,7 +192,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # Of two conditions on the same windows the lower threshold alerts first: it decides alone.
+    # If two conditions have the same windows, the lower threshold alerts first: only it counts.
     lowest: dict[tuple[int, int, int], Pair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

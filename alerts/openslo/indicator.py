@@ -16,7 +16,7 @@ from alerts.strict_yaml import Reader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
-"""What `where` says of every request; OpenSLO wants a spec that is not empty."""
+"""The `where` that selects every request; OpenSLO requires a spec that is not empty."""
 
 
 SLI: Final = ("description", "ratioMetric", "thresholdMetric")
@@ -45,7 +45,7 @@ def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
 
 
 def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
-    """How good events are told from all.
+    """Read how good events and all events are counted.
 
     Args:
         sli: the spec of an SLI.

@@ -58,7 +58,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What was read: the objectives, and what was left out of account."""
+    """What was read: the objectives, and notes on what was ignored."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
@@ -106,7 +106,7 @@ def load(paths: Iterable[Path]) -> Spec:
 
 
 def inspect(paths: Iterable[Path]) -> Findings:
-    """Like `load`, but tells everything that is wrong."""
+    """Like `load`, but returns every error."""
     texts: dict[str, str] = {}
     errors: list[AlertsError] = []
     for path in files_of(paths):

@@ -42,7 +42,7 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""Stands for the window while a query is parsed: a prime, which nobody writes."""
+"""Stands for the window while a query is parsed: a prime that no user writes."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
@@ -61,7 +61,7 @@ _PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.I
 
 
 def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> Query:
-    """Check a query, and say how it counts.
+    """Check a query, and return how it counts.
 
     Args:
         text: as the user wrote it.
@@ -109,7 +109,7 @@ def read_ratio(text: str) -> Query:
     """Check a query that yields a ratio itself: one series, wholly over the window.
 
     Several series are refused, not averaged: the mean of ratios is not the ratio of the whole
-    unless all have the same traffic, and only the user can say whether they have.
+    unless all have the same traffic, which cannot be checked here.
 
     Args:
         text: as the user wrote it.

@@ -235,8 +235,7 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """What was refused of what was meant for us, since the collector was started; nothing where
-    nothing was."""
+    """Yield what the collector refused of the data meant for us since it was started."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:

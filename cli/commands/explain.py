@@ -96,10 +96,10 @@ def explain(
     There is an incident where more requests break an objective than before, beyond chance; where
     no objective is about this latency, the size of the growth decides.
 
-    The slowest requests of the window (one in a hundred, or more where there are few) are held
-    against the baseline's slowest. What was added to them is divided among causes; each comes
-    with the share that it brought about, the evidence in numbers, and what to change. Where the
-    tail has not grown, or there are too few requests, the verdict is that.
+    The slowest requests of the window (one in a hundred, or more where there are few) are compared
+    with the baseline's slowest. The time added to them is divided among causes; each comes with
+    the share that it caused, the evidence in numbers, and what to change. If the tail has not
+    grown, or there are too few requests, that is the verdict.
 
     With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request prints the
     link to the request's page too.

@@ -206,8 +206,8 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Print the budget left, the burn rate and the time until the budget is spent.
 
-    From the requests kept; exit status 1 where an objective pages or a server hangs. Of a period
-    that is not wholly known, the unknown part counts as good traffic at the same rate.
+    From the stored requests. Exit status 1 if an objective pages or a server hangs. The unknown
+    part of a period counts as good traffic at the same rate.
     """
     try:
         at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9

@@ -68,7 +68,7 @@ def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **a
 
     Many or old requests are answered from rollups: each latency is within 1 % of a measured one,
     and the window is widened to whole minutes, or to hours where minutes are deleted. The key
-    `precision` tells them apart.
+    `precision` is then `sketch`, otherwise `exact`.
     """
     dimensions = _dimensions(by)
     question = ask(**asked)

@@ -1,4 +1,4 @@
-"""Who may come in, and how much at a time: the options of `tailspan up`, and what they mean.
+"""Options of `tailspan up`: who may connect, and how much at a time.
 
 Loopback needs nothing. Any other address needs tokens or client certificates, and TLS, unless
 --insecure-bind is given.

@@ -1,4 +1,4 @@
-"""Whose /metrics is asked for, and how to get in there: options of `up`, and what they mean."""
+"""Options of `up`: which /metrics are scraped, and with which credentials."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -82,7 +82,7 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """What is wrong although nothing grew: an incident under way, or a target that is missed."""
+    """The problem that exists although nothing grew: an open incident, or a missed target."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

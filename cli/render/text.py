@@ -76,8 +76,8 @@ def table(
     Args:
         header: a name per column.
         rows: the cells.
-        left: so many columns, from the first, are text and set to the left.
-        keep: so many columns, from the first, stay even if all of their cells are unknown.
+        left: how many columns, from the first, are text and aligned left.
+        keep: how many columns, from the first, stay even if all of their cells are unknown.
     """
     kept = [
         place

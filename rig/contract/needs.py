@@ -42,8 +42,8 @@ class Method:
     """A method that we wrap or implement.
 
     Attributes:
-        takes: the names of its leading parameters. Of a method that we wrap: vLLM's parameters
-            that `guard.argument` looks for, by name first, then by position. Of a method that we
+        takes: the names of its leading parameters. For a method that we wrap: vLLM's parameters
+            that `guard.argument` looks for, by name first, then by position. For a method that we
             implement: our own parameters, which vLLM's calls by keyword must use.
         called_on: the receivers of vLLM's own calls, by the last part of their names.
         called_in: the folders or modules in which those calls are looked for.
@@ -132,7 +132,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A module's text constant, or tuple of them, every value of which we know."""
+    """A module's text constant, or tuple of them, with no value outside `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -170,7 +170,7 @@ class ProcessName:
 class Says:
     """A function's text contains one of these; or, for `never`, none of them.
 
-    For what a name and its parameters do not tell: that one thing is done inside another.
+    For what a name and its parameters do not show: that one thing is done inside another.
     The texts are as `ast.unparse` writes them.
     """
 

@@ -140,7 +140,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Whether an instance has a `__dict__`, as far as the text of this tree can tell."""
+        """Whether an instance has a `__dict__`, as far as the text of this tree shows."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False
@@ -168,7 +168,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """What is passed as `name=` anywhere in a module; `{}` stands for what is computed."""
+    """The values passed as `name=` anywhere in a module; `{}` stands for a computed part."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:

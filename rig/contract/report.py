@@ -1,4 +1,4 @@
-"""What was found, as a table for the docs and as lines for a terminal."""
+"""The findings, as a table for the docs and as lines for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby

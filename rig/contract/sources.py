@@ -31,7 +31,7 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""What is kept of an archive: wide enough that a new row of the contract seldom asks for
+"""The parts kept of an archive: wide enough that a new row of the contract seldom asks for
 another download; the rest of an archive is kernels and models."""
 FILE_LIMIT_BYTES = 4_000_000
 """No module of vLLM's is a tenth of this; an archive that claims more is not read into memory."""
@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 
 class NoSourceError(Exception):
-    """A version's source cannot be had; the message says why, in one sentence."""
+    """A version's source is not available; the message gives the reason in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Index:
         """The newest published, unyanked release of each minor version, ascending.
 
         Raises:
-            NoSourceError: the index tells of none.
+            NoSourceError: the index lists none.
         """
         newest: dict[tuple[int, int], Any] = {}
         for candidate in self._finder.find_all_candidates(PROJECT):
@@ -184,7 +184,7 @@ def open_index() -> Iterator[Index]:
     """Reach the index as the pip of this Python would.
 
     Raises:
-        NoSourceError: there is no pip here, or not one whose parts we know.
+        NoSourceError: there is no pip here, or its internals are not the expected ones.
     """
     try:
         from pip._internal.commands import create_command

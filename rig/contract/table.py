@@ -1,7 +1,7 @@
 """The contract: every name inside vLLM that `tailspan-vllm` relies on, a row each.
 
-A row's `otherwise` says what becomes of Tailspan where a vLLM differs; a row without one is
-required. Modules are listed where they lie now and where they lay before.
+A row's `otherwise` describes the effect on Tailspan if a vLLM differs; a row without one is
+required. Modules are listed where they are now and where they were before.
 
 Source: instrumentation/tailspan_vllm, the file that `read_by` names; vLLM 0.12 to 0.33.
 """

@@ -43,13 +43,12 @@ class Fault:
     """vLLM's own, beyond the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """What the server is started with anew, before the traffic under the fault."""
+    """The server is restarted with these, before the traffic under the fault."""
     delayed: bool = False
     """Whether clients get in late, so that the window ends with the last answer."""
     notes: dict[str, float] = field(default_factory=dict)
-    """What was drawn, for the truth."""
+    """The values drawn, for the truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""Draws a fault as hard as a severity says (1 is plain to see), over this traffic or one much
-like it."""
+"""Draws a fault of a severity (1 is plain to see), over this traffic or one much like it."""

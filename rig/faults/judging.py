@@ -1,4 +1,4 @@
-"""What `tailspan explain` says of a recorded fault, held against the truth."""
+"""The answer of `tailspan explain` on a recorded fault, compared with the truth."""
 
 import json
 import subprocess
@@ -23,11 +23,11 @@ class Judged:
     found: tuple[str, ...]
     """The causes named, largest share first."""
     share: float | None
-    """Of the first one."""
+    """The share of the first one."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """What others used of the machine, before and under the fault; None where nobody looked."""
+    """CPUs that others used, before and under the fault; None if not measured."""
 
     @property
     def first(self) -> str | None:
@@ -50,7 +50,7 @@ def judged(case: Path, tailspan: Path | None = None) -> Judged:
         tailspan: the command; None for the one beside this Python.
 
     Raises:
-        RuntimeError: the command failed; the message holds what it said.
+        RuntimeError: the command failed; the message holds its output.
     """
     truth = json.loads((case / "truth.json").read_text())
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))

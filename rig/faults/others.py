@@ -1,7 +1,7 @@
 """How much of the machine others use while something is recorded.
 
-A stretch recorded beside a build or a test run is that much slower, and no fault of ours is the
-reason. What it says goes beside the truth; a recording waits for a quiet machine, if not long.
+A stretch recorded beside a build or a test run is slower, and the injected fault is not the cause.
+The result is stored with the truth; a recording waits a short time for a quiet machine.
 """
 
 import os
@@ -56,7 +56,7 @@ class Meter:
         """CPUs that others have used, in the mean."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # Of those of ours that have ended meanwhile the time is lost, not negative.
+        # The time of our processes that have ended since is lost, not negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

@@ -9,7 +9,7 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Of the usual requests, so many with such prompts instead, and short answers."""
+    """The usual traffic, in which `per_s` requests have such prompts instead, and short answers."""
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )
@@ -17,7 +17,7 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
 
 
 def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Prompts of some 2,000 tokens amid everyone's decodes."""
+    """Prompts of about 2,000 tokens among everyone's decodes."""
     long_per_s = draw.uniform(0.9, 1.3) * severity
     return Fault(
         cause="prefill_interference",
@@ -53,7 +53,7 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """What the prompts had in common differs now, in so many of them as the severity says."""
+    """Some prompts lack the common prefix; the severity sets how many."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return Fault(
         cause="prefix_cache_miss",

@@ -26,11 +26,11 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 _TOLD_S = 7.0
-"""Until the last request and sample are in the database: the servers tell every five seconds."""
+"""Until the last request and sample are in the database: the servers send every five seconds."""
 
 
 class RecordingError(Exception):
-    """Something that should run does not; the message says what, with its last words."""
+    """Something that should run does not; the message names it, with its last output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _last_words(log: Path) -> str:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
-    """A Tailspan that keeps what it is told in `folder`/tailspan.db; its OTLP port."""
+    """Run a Tailspan that stores in `folder`/tailspan.db; yield its OTLP port."""
     database = f"sqlite:///{folder / 'tailspan.db'}"
     with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
         yield up.is_up().port("http")

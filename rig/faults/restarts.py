@@ -1,4 +1,4 @@
-"""The server is started anew: with clients at the door, or with other arguments."""
+"""The server is restarted: with clients waiting, or with other arguments."""
 
 import random
 import threading

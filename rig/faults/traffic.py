@@ -1,6 +1,6 @@
 """What clients send, and when: Poisson arrivals whose every draw is decided by a seed.
 
-The rig's tokeniser knows bytes alone, so a prompt of n characters is one of n tokens.
+The rig's tokeniser has a token per byte, so a prompt of n characters is one of n tokens.
 """
 
 import random
@@ -19,11 +19,11 @@ class Traffic:
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Of the prompt, how much a tenant's requests have in common."""
+    """The part of the prompt that a tenant's requests have in common."""
     shared: bool = True
     """False: what they had in common differs from request to request."""
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Of its own, from … to …, evenly."""
+    """The prompt's own part: uniform between these two."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True
@@ -60,5 +60,5 @@ class Traffic:
 
 
 def text(draw: random.Random, tokens: int) -> str:
-    """A prompt of so many tokens."""
+    """Return a prompt of `tokens` tokens."""
     return "".join(draw.choices(_LETTERS, k=tokens))

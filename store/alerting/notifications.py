@@ -119,12 +119,12 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """What a channel is to deliver now, in order.
 
     The end of an incident waits until its beginning is delivered, and from then on its
-    beginning is not repeated. Where the beginning was given up, so is the end: who never
-    heard of it has nothing to close.
+    beginning is not repeated. If the beginning was given up, so is the end: its receiver has
+    nothing to close.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # What was put here by a clock that was ahead would wait until then.
+    # Otherwise a row created by a clock that was ahead would wait until then.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -168,12 +168,12 @@ def read_hangs(engine: Engine) -> list[Notification]:
 
 
 def forget_told(engine: Engine, before_unix_s: int) -> int:
-    """Drop what there was to tell of incidents that ended before, once nothing of it is due.
+    """Delete the notifications of incidents that ended before, once none of them is due.
 
-    All rows of an incident go together, for half of them would have the rest told anew.
+    All rows of an incident are deleted together: if some stayed, the others would be sent again.
 
     Returns:
-        Of how many incidents.
+        The number of incidents.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s
@@ -196,7 +196,7 @@ def forget_told(engine: Engine, before_unix_s: int) -> int:
 
 
 def remove_notifications(connection: Connection, incident: tuple[str, str, int]) -> None:
-    """Delete what there was to tell of an incident."""
+    """Delete the notifications of an incident."""
     columns = NOTIFICATIONS.c
     slo, severity, fired_unix_s = incident
     which = and_(

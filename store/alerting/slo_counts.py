@@ -110,7 +110,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
         instants: ascending, in unix seconds.
 
     Returns:
-        Of each stretch (a, b] its counts, with b as the end of one bucket; empty ones left out,
+        The counts of each stretch (a, b], with b as the end of one bucket; empty ones left out,
         simulated ones apart.
     """
     found = []
@@ -128,7 +128,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """The kept counts in (from, to], added up by steps of so long that begin at `from`."""
+    """The kept counts in (from, to], added up by steps of `step_s` that begin at `from`."""
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
@@ -161,8 +161,8 @@ def keep_counts(
             its own start on.
 
     Returns:
-        Whether they were kept: not where another has changed the stretch meanwhile, for these
-        may lack what it says is to be counted again.
+        Whether they were kept: False if another process changed the stretch meanwhile, because
+        these counts may lack what it declared incomplete.
     """
     remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
@@ -178,7 +178,7 @@ def keep_counts(
                     remove(connection, table, old)
         for group in groups[1:]:
             known = _stretch(connection, definition + group, locked=True)
-            # Where another evaluator did not know of this group, it is counted from now on.
+            # If another evaluator did not count this group, it is counted from now on.
             counted_s = stretch.until_unix_s if since is None else since.until_unix_s
             whole = known is not None and known.until_unix_s >= counted_s
             from_s = known.from_unix_s if known is not None and whole else counted_s
@@ -206,7 +206,7 @@ def keep_counts(
 
 
 def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
-    """Declare all counts since an instant incomplete, and remove the marks that said so.
+    """Declare all counts since an instant incomplete, and remove the marks that caused it.
 
     In one transaction: whatever stops us, either the marks or the shorter stretches are kept. Also
     of objectives that are not in force: they may be again.

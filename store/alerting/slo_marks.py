@@ -42,7 +42,7 @@ class Mark(NamedTuple):
     transaction wrote them."""
 
     token: int
-    """Of the transaction."""
+    """Identifies the transaction."""
     until_unix_s: int
     """The end of the step."""
     source: str
@@ -105,11 +105,11 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """All marks of up to so many transactions; none where no request is left to be counted.
+    """All marks of some transactions; none if no request is left to be counted.
 
     Args:
         engine: from `open_database`.
-        transactions: at most so many.
+        transactions: how many at most.
         from_s: leaves out the marks of steps that ended before; None for none.
     """
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s

@@ -25,10 +25,10 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     Args:
         engine: from `open_database`.
         window: widened to whole minutes, or to hours where minutes are gone.
-        by: labels to tell requests apart by, beside BASE.
+        by: labels to group requests by, beside BASE.
 
     Raises:
-        ValueError: a label that rollups do not tell.
+        ValueError: a label that rollups do not keep.
         StoreUnavailable: the database does not answer.
     """
     if unknown := set(by) - set(LABELS):

@@ -30,7 +30,7 @@ _SECONDS: Final = ("billed_s", "wasted_s")
 
 @dataclass(frozen=True, slots=True)
 class BilledRequests:
-    """Requests, and how much of the stretch they tell of."""
+    """The requests of a window, and how much of it they cover."""
 
     window: Window
     cells: Cells
@@ -74,7 +74,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """Of a database that has no rollups yet."""
+    """Read a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
         -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,
@@ -101,7 +101,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Of sums by group and hour: cell = group × hours + hour, the first at `first_unix_s`."""
+    """Cells from sums by group and hour: cell = group × hours + hour, from `first_unix_s` on."""
     return Cells(
         by=by,
         labels=labels,
@@ -114,7 +114,7 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Of no cells there are none, and no quantities either."""
+    """The facts of a quantity; without cells, `sums` has no quantities."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -129,7 +129,7 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Labels as rollups have them, which know texts alone."""
+    """Labels as rollups store them: as text."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
@@ -190,8 +190,8 @@ def _apportioned(
 def _over(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Of the requests received before an edge and worked on after it: labels, and the seconds
-    billed and wasted that lie beyond, by time."""
+    """Labels of the requests received before an edge and worked on after it, and their seconds
+    billed and wasted after the edge, by time."""
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

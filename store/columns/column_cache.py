@@ -36,7 +36,7 @@ MOST_ROWS: Final = 2_000_000
 """Kept at one time."""
 
 _MOST_STRETCHES: Final = 14 * 144
-"""Of a range longer than a fortnight nothing is kept."""
+"""Nothing is kept of a range longer than 14 days."""
 _LAST: Final = 2**63 // STRETCH_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
@@ -47,7 +47,7 @@ _PRIME: Final = 1_000_000_007
 
 
 class _Stamp(NamedTuple):
-    """What the index says of a stretch."""
+    """The number of rows in a stretch and their checksum, from the index."""
 
     rows: int
     sum: int
@@ -57,11 +57,11 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """Of the stretch, and of those around it that its rows depend on."""
+    """Those of the stretch, and of the stretches around it that its rows depend on."""
 
 
 class ColumnCache:
-    """Of one table of a database, for any thread to ask.
+    """Keeps columns of one table of a database. Safe to use from any thread.
 
     Args:
         engine: from `open_database`.
@@ -130,7 +130,7 @@ class ColumnCache:
             return sum(each.table.num_rows for each in self._kept.values())
 
     def _standing(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """What was kept and may be taken as it is."""
+        """The kept stretches that are still valid."""
         with self._lock:
             kept = {place: self._kept[place] for place in wanted if place in self._kept}
         return {
@@ -175,7 +175,7 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Of some stretches that follow one another: made once, for it has many parts."""
+        """The query for consecutive stretches; built once, because it has many parts."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(

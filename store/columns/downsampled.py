@@ -3,7 +3,7 @@
 Rows grow with time and servers (50 engines send 4 million samples a day). They are read in slots of
 16 seconds, every k-th slot, so that about as many rows are read as are wanted. Totals lose nothing:
 the difference of two samples covers the time between them. Gauges can miss a burst between two
-slots; the pages say so.
+slots; the pages state this.
 
 A slot is longer than the interval between two samples of any engine, scraped engines included.
 """
@@ -127,7 +127,7 @@ def _read(
         if about < FEW_ROWS:
             raise NotQuick("there are few rows")
         found = dialects.of(engine).read_columns(engine, [statement], encoded)
-    except (NotQuick, DBAPIError):  # of a database that is away the plain way tells
+    except (NotQuick, DBAPIError):  # the plain query reports an outage
         found = fetched(engine, statement, schema).cast(encoded)
     order = pc.sort_indices(found, [(str(instant.key), "ascending")])
     return Downsampled(found.take(order).unify_dictionaries(), one_in)
@@ -136,8 +136,8 @@ def _read(
 def _about(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
 ) -> int:
-    """How many rows a window has: counted where they are few enough, else about so many, from a
-    twentieth of it, evenly spread. To count all would take as long as to read some."""
+    """How many rows a window has: counted if they are few enough, else estimated from a twentieth
+    of it, evenly spread. Counting all would take as long as reading some."""
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()
     with reading(engine) as connection:

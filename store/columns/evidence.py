@@ -25,7 +25,7 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Kept of engines, and of GPUs: 200 MB at most. Of longer ranges they are thinned."""
+"""Kept of engines, and of GPUs: at most 200 MB. Longer ranges are thinned."""
 
 
 @dataclass(frozen=True, slots=True)

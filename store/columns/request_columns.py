@@ -28,7 +28,7 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""So many come sooner the plain way than a reader is started."""
+"""For fewer rows the plain query is faster than starting a reader."""
 
 IDS: Final = ("trace_id", "span_id", "request_id")
 """Texts of which each row has its own: a dictionary of them would be larger than they are."""
@@ -78,7 +78,7 @@ def request_columns(
             for part in parts
         ]
         table = dialects.of(engine).read_columns(engine, questions, schema)
-    except (NotQuick, DBAPIError):  # of a database that is away the plain way tells
+    except (NotQuick, DBAPIError):  # the plain query reports an outage
         table = request_table(
             engine,
             window,

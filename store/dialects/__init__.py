@@ -30,7 +30,7 @@ class Dialect(Protocol):
     """How many parts of a window it is worth to read side by side."""
 
     def refusal(self, url: URL) -> str | None:
-        """What is wrong with a URL of this driver; None where nothing is."""
+        """Return the error in a URL of this driver; None if it is valid."""
 
     def name(self, url: URL) -> str:
         """What messages call the database; never with its password."""
@@ -42,7 +42,7 @@ class Dialect(Protocol):
         """The file that the database is; None where a server keeps it."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """An engine; `create` says whether it may make what is missing of files and folders.
+        """Return an engine; `create` allows it to make missing files and folders.
 
         Raises: StoreError or DatabaseMissing if that is known before connecting.
         """

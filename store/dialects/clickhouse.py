@@ -1,9 +1,9 @@
 """ClickHouse through clickhouse-connect; in tests through chdb, the same engine in-process.
 
-What other databases do with a unique key, ReplacingMergeTree does in time: a row told twice
-lies there twice until parts are merged, and `final` leaves the second out of each answer.
-There are no transactions: of a group that fails, some rows may be kept; who sends them again
-changes nothing. How the tables look is in `clickhouse_tables.py`.
+ReplacingMergeTree takes the place of unique keys: a row sent twice is stored twice until parts
+are merged, and `final` leaves the second out of each answer. There are no transactions: if a
+group of rows fails, some of them may be stored; sending them again changes nothing.
+`clickhouse_tables.py` defines the tables.
 """
 
 import logging
@@ -85,7 +85,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Makes nothing: that is done where the database is."""
-    # Its log would tell once more, and at length, what our errors tell.
+    # Its log would repeat, at length, what our errors report.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -124,7 +124,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Of two in one block ClickHouse would keep the later.
+        # ClickHouse would keep the later of two rows with one key in a block.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -137,7 +137,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """In Arrow's format, which ClickHouse speaks itself."""
+    """In Arrow's format, which ClickHouse supports natively."""
     answers = []
     try:
         with engine.connect() as connection:
@@ -166,7 +166,7 @@ def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]])
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Counted beforehand: ClickHouse does not say how many it deletes."""
+    """Counted beforehand: ClickHouse does not report how many rows it deletes."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)
@@ -201,6 +201,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """clickhouse-connect tells of urllib3, which tells of the socket."""
+    """clickhouse-connect wraps the error of urllib3, which wraps that of the socket."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

@@ -1,9 +1,8 @@
 """The tables as ClickHouse has them: their engines, their order, their place in a cluster.
 
-A table is sorted by the instant that questions have a window of, then by its key. Rows are
-the same where both are: a sender that repeats itself repeats the instant, too. A hidden column
-says when the row was told. Where `info` says `KEPT_FIRST`, the earliest of several is kept,
-else the latest.
+A table is sorted by the instant that queries filter by, then by its key. Rows with the same
+instant and key are one row: a sender that repeats a row repeats its instant, too. A hidden column
+holds when the row was written: the latest is kept, or with `KEPT_FIRST` in `info` the earliest.
 
 With a cluster's name there are two of each: `requests_local`, replicated within its shard,
 on each server, and `requests`, which spreads over the shards by the first column of the key.

@@ -44,10 +44,10 @@ OPTIONS: Final = (
 """What may follow the ?; a password may not, because there it would be shown."""
 
 _UNANSWERED_MS: Final = 15_000
-"""A server that vanished without a word is given up after this long."""
+"""A server that stops answering is given up after this time."""
 
 _LOCK_MS: Final = 30_000
-"""Another's upgrade, or a reader's long question, is waited for so long."""
+"""The longest wait for another process's upgrade or a reader's long query."""
 
 _LOCK: Final = 0x7461696C
 """Which advisory lock is ours: "tail". Any number that others do not happen to choose."""
@@ -135,7 +135,7 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """COPY knows no ON CONFLICT, hence the temporary table; it lives as long as a connection.
+    """COPY has no ON CONFLICT, hence the temporary table; it lives as long as a connection.
 
     In the order of the key, so that two collectors with the same rows wait for each other
     and do not lock each other out.

@@ -1,8 +1,8 @@
 """SQLite, in write-ahead mode: several processes read while one writes.
 
-`synchronous=FULL`, because a client that was told "committed" will not send again: with
-NORMAL a power cut may take the last commits back. The writer commits in groups, so that one
-flush to disk serves all who wait.
+`synchronous=FULL`, because a client does not send again what was acknowledged: with NORMAL a
+power cut may undo the last commits. The writer commits in groups, so that one flush to disk
+serves all who wait.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A new database gets the whole schema at once and is marked with the newest revision. An older one
 goes through the revisions it lacks (`versions/`, run by Alembic), all in one transaction: an
-upgrade that fails leaves the database as it was. Only a writer upgrades; a reader says what to do.
+upgrade that fails leaves the database as it was. Only a writer upgrades; a reader raises an error.
 The revisions' numbers order them, so neither needs Alembic to compare them.
 """
 
@@ -33,7 +33,7 @@ FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(
     "tailspan_revision", MetaData(), Column("version_num", String(32), primary_key=True)
 )
-"""Alembic's own table, under a name that says whose database it is."""
+"""Alembic's own table; its name identifies the database as Tailspan's."""
 
 FIRST: Final = "0016"
 """The oldest revision that can be upgraded: that of the first release."""
@@ -52,7 +52,7 @@ def check(engine: Engine, name: str) -> None:
         name: what to call it in messages.
 
     Raises:
-        StoreError: it has another revision, or is not Tailspan's; says what to do.
+        StoreError: it has another revision, or is not Tailspan's; the message names the fix.
         DatabaseMissing: it is empty.
     """
     with engine.connect() as connection:

@@ -40,10 +40,12 @@ class Offset:
 
 
 def offsets(engine: Engine, window: Window) -> list[Offset]:
-    """Of each replica, by name, of which enough requests were told by both sides; the middle
-    of their bounds. Clocks that were found to be ahead when they told are left out.
+    """Return the offset of each replica, sorted by name: the medians of its requests' bounds.
 
-    Raises: StoreUnavailable where the database does not answer.
+    A replica needs `FEWEST` requests that both server and client reported. Requests of a sender
+    whose clock was found to be ahead are left out.
+
+    Raises: StoreUnavailable if the database does not answer.
     """
     reports = Reports.read(engine, window)
     if reports.empty:

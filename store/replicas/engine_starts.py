@@ -35,8 +35,8 @@ def in_force(
 ) -> list[EngineStart]:
     """What each engine of each replica was last started with, by `at_unix_ns`.
 
-    Several processes may report one engine; the latest word counts. An engine that has ended
-    is among them: a start does not say how long it held. `replicas` picks some; None is all.
+    Several processes may report one engine; the latest report counts. Engines that have ended
+    are included: a start has no end time. `replicas` selects some; None is all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -151,7 +151,7 @@ def expendable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # Of an older one there may have been samples, which are gone.
+            # An older one may have had samples, which are deleted by now.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

@@ -39,7 +39,7 @@ class Progress(NamedTuple):
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
     """Return which replicas hang: requests in flight, and no step for more than `HUNG_S`.
 
-    Requests are added over the front ends of a replica. If one front end heard of a step of an
+    Requests are added over the front ends of a replica. If one front end reports a step of an
     engine, the engine took it. With several engines the one that waits longest counts.
 
     Args:

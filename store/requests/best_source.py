@@ -2,7 +2,7 @@
 
 The instrumentation reports most, an engine's own spans less, a client only what it saw from
 outside. Each row is kept, in any order of arrival; a query skips a row if a better source reported
-the same request. A request is identified by its id, which server and client both know, or by its
+the same request. A request is identified by its id, which server and client share, or by its
 trace if a row has no id.
 """
 
@@ -55,8 +55,7 @@ def _not_told_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """The ids that clients know by which vLLM numbers the prompts of one completion:
-    `cmpl-x` of `cmpl-x-0`."""
+    """The clients' ids of completions whose prompts vLLM numbers: `cmpl-x` of `cmpl-x-0`."""
     numbered = _known(REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns).subquery()
     name = numbered.c.request_id
     return select(func.substr(name, 1, func.length(name) - 2)).where(name.like("cmpl-%-_"))
@@ -73,7 +72,7 @@ def _known(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
-        # One unknown among them, and SQL would know of none that it is not in.
+        # With one NULL in the list, SQL's NOT IN would select no row.
         better.c[column.key].is_not(None),
     )
 

@@ -38,7 +38,7 @@ def latency_ranks(
     Args:
         engine: from `open_database`.
         window: of `received_unix_ns`.
-        equals: which requests are its like.
+        equals: selects the requests to compare with.
         values_s: one of `LATENCIES` → the request's own.
 
     Raises:

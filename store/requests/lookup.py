@@ -47,7 +47,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 def find_requests(engine: Engine, words: str) -> pa.Table:
     """The requests meant, earliest first, at most `MOST`; none where nothing is called so.
 
-    Of a name that nothing has every row is looked at.
+    If nothing has the name, every row is read.
 
     Args:
         engine: from `open_database`.
@@ -72,7 +72,7 @@ def oldest_request_unix_ns(engine: Engine) -> int | None:
 
 
 def _spellings(words: str) -> Sequence[str]:
-    """A client that sends X-Request-Id knows less of the id than vLLM tells."""
+    """The ids that vLLM may report for a client's X-Request-Id: with a prefix, a number or both."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 
@@ -101,7 +101,7 @@ def _within(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Of a trace the key tells all that is asked inside, so that no row has to be looked at.
+    # For a trace the key holds all that the inner query needs, so that no row is read.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

@@ -27,8 +27,7 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
         row: the request, with `OF_REQUEST`.
         columns: of each, those that the store has; `KEY` comes first in any case.
 
-    Returns: in the order of receipt. Itself alone where its replica is not known: then nobody
-        can say whom it met.
+    Returns: in the order of receipt. Only the request itself if its replica is unknown.
     """
     received = int(row["received_unix_ns"])
     wanted = [name for name in dict.fromkeys((*KEY, *columns)) if name in REQUEST_COLUMNS]

@@ -27,7 +27,7 @@ AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a client's span says. Instants are its clock's."""
+    """The values of a client's span. Instants are its clock's."""
 
     request_id: str | None
     ttft_s: float | None
@@ -39,9 +39,9 @@ class Report:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Seconds of each request that passed outside the server, in the order of the table.
 
-    To the first byte where both measured it, else to the last. None where no client told of
-    the request, where several may have meant it, where the server's edge was not seen, or
-    where the client measured less than the server: then they did not measure the same.
+    To the first byte if both measured it, else to the last. None if no client reported the
+    request, if several reports may match it, if the server's edge was not seen, or if the client
+    measured less than the server: then they did not measure the same.
 
     Args:
         engine: from `open_database`.

@@ -30,7 +30,7 @@ _DENSE: Final = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of the quantities, by cell. A cell is a bucket's label set, or what it is
+    """The facts of the quantities, by cell. A cell is a bucket's label set, or what it is
     grouped to.
 
     `facts[quantity]` is (cells, 4): FACTS. Where no request has it: 0, 0, ∞, −∞; the last two
@@ -95,7 +95,7 @@ def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTI
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
-    """Of requests, each in a cell; what is no duration is in none."""
+    """Sketch a latency of requests, each in a cell; values that are no durations are in none."""
     values = _floats(table, latency)
     with np.errstate(invalid="ignore"):
         good = (values >= 0) & (values <= estimate_s(HIGHEST))

@@ -21,10 +21,10 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""A bucket that is over is given so long for what is still under way."""
+"""The wait after a bucket's end for rows that are still under way."""
 
 
-class _Overtaken(Exception):  # noqa: N818 -- it says what is the case
+class _Overtaken(Exception):  # noqa: N818 -- it names the condition
     """Another made the bucket meanwhile."""
 
 
@@ -45,7 +45,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What was done, and how many marked buckets are over and not made yet."""
+    """How many buckets were made, and how many marked buckets are over and not made yet."""
 
     made: int
     left: int

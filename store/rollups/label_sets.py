@@ -23,7 +23,7 @@ VALUES: Final = 200
 """Values of one label; the exporter has the same limit."""
 SETS: Final = 1_000
 ALIVE_S: Final = 86_400
-"""A value that did not occur for so long loses its place."""
+"""A value that did not occur for this long loses its place."""
 _KEPT: Final = ("model", "outcome", "streamed")
 """The labels that a request keeps if its label set has no room."""
 _REFRESH_S: Final = 3_600

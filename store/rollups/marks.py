@@ -27,7 +27,7 @@ _AT_ONCE: Final = 500
 
 
 class Rolled(NamedTuple):
-    """What is rolled up together, and where it is written down how far."""
+    """Rows that are rolled up together, and the tables that record how far."""
 
     instants: "tuple[Column[int], ...]"
     """When each row was."""
@@ -124,8 +124,10 @@ def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> i
 def no_longer_whole(
     engine: Engine, width_s: int, before_unix_s: int, of: Rolled = REQUESTED
 ) -> None:
-    """Say that what buckets before this instant are made of is about to go: they stay as they
-    are."""
+    """Record that the rows behind buckets before this instant are about to be deleted.
+
+    The buckets stay as they are.
+    """
     start = -(-before_unix_s // MINUTE_S) * MINUTE_S
     known = whole_from_unix_s(engine, width_s, of)
     if known is not None and known < start:
@@ -139,7 +141,7 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
-        # Samples were removed with the requests of their time, and nothing tells of them.
+        # Samples were removed with the requests of their time, and left no record.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

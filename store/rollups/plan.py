@@ -32,7 +32,7 @@ class Plan:
 
     @property
     def window(self) -> Window:
-        """What is answered: the window asked for, widened to whole buckets."""
+        """The window of the answer: the one requested, widened to whole buckets."""
         return Window(self.from_unix_s * SECOND_NS, self.to_unix_s * SECOND_NS)
 
 
@@ -42,7 +42,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     Args:
         engine: from `open_database`.
         window: asked about.
-        step_s: the answer is in steps of so many seconds; None for the window as one.
+        step_s: the length of the answer's steps; None for the whole window as one.
 
     Returns: None where the database has no rollups yet.
     """

@@ -233,7 +233,7 @@ def rollups(
         by: labels that make the groups; none for one group of all.
         equals: label → value; None picks the requests where the label is unknown.
         unless: label → value, of requests that are left out.
-        step_s: the answer in steps of so long, a multiple of a minute; None for one.
+        step_s: the length of the answer's steps, a multiple of a minute; None for one step.
         first_unix_s: where the first step begins, if not where the window does.
 
     Returns: None where the database has no rollups yet.
@@ -259,8 +259,8 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """The known values of a label about a window, sorted; None where there are no rollups yet.
 
-    Of long windows, for which looking at each request would take too long: values that came up
-    shortly before it, or after, are among them.
+    For long windows, in which reading each request would take too long. Values that occurred
+    shortly before or after the window are included.
     """
     how = plan(engine, window)
     if how is None:

@@ -27,10 +27,10 @@ from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Requests that are in memory at once: some 40 MB. A minute may have a million."""
+"""Requests that are in memory at once: about 40 MB. A minute may have a million."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
-"""Of requests, what rollups are made of."""
+"""The columns of requests that rollups are made of."""
 
 _LATEST_NS: Final = 2**63 - 1
 _EARLIEST_NS: Final = -(2**63)

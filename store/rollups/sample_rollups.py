@@ -131,7 +131,7 @@ def _without(some: Stretches, starts: Sequence[int]) -> Stretches:
 def load(
     connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> Stretches:
-    """What is kept of the buckets that start in a stretch of time."""
+    """Load the kept buckets that start in a stretch of time."""
     columns = kind.kept.c
     statement = select(kind.kept).where(
         columns.width_s == width_s,

@@ -43,11 +43,11 @@ LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outco
 """The labels that rollups can be asked by."""
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
-"""What is summed."""
+"""The quantities that are summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""What is known of a quantity: of how many requests, and of their values; the least and the
-greatest of latencies alone."""
+"""The number of requests that have a quantity, and the sum of their values; for latencies also the
+least and the greatest."""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
 """The label sets that rollups are kept by: all labels, and few for the most frequent questions,

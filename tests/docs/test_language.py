@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 CLEAN: Final = (
     *("instrumentation", "collector", "exporters", "diagnosis", "cost", "roofline"),
-    *("simulator", "dashboards", "analysis", "benchmarks"),
+    *("simulator", "dashboards", "analysis", "benchmarks", "telemetry"),
 )
 """The folders that keep the rule."""
 
