@@ -65,7 +65,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that a view names, out of those of its range; by default the first."""
+    """Return the incident that a view names, among those of its range; by default the first."""
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
     return incident_at(its, at_s) or next(iter(incidents), None)

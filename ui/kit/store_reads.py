@@ -43,7 +43,7 @@ LONG_NS: Final = 3_600 * 10**9
 EVER: Final = Window(0, 2**63 - 1)
 
 
-class Unreadable(Exception):  # noqa: N818 -- it says what is the case
+class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
     """The store cannot be read; the message is a sentence for the reader."""
 
 

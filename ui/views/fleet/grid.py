@@ -156,7 +156,7 @@ def _numbered(keys: IntArray) -> IntArray:
 
 
 def _places(told: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return each sample's replica as an index into those wanted; −1 for others."""
+    """Return the index of each sample's replica among those wanted; −1 for others."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in told.replica.values), -1])
     found: IntArray = of_code[told.replica.codes].astype(np.int64)

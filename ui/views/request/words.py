@@ -109,7 +109,7 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list, each with the time since the receipt; the first as clock time."""
+    """Return the instants as a list with the time since the receipt; the first by the clock."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
