@@ -6,16 +6,16 @@ back to the default, and a notice names it. The page is the path (`root-cause?la
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the same, paused at that instant
-        from=…&to=…                 a custom range; unix seconds or ISO 8601
+    from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…
     request=…                   one request: TRACE/SPAN, an id of its server, or of its trace
     measure=…                   the measure that the Fleet page draws side by side
     incident=SLO@TIME           an incident: without a range, its own (incident_links.py); with
                                 one, which of the range's incidents comes first
-        baseline=…/…                the baseline, as from and to; by default the previous range
+    baseline=…/…                the baseline, as from and to; by default the previous range
     decide=size                 whether there is an incident: by the size of the growth, not by SLOs
     by=hour                     compliance by the hour, not by the day
-        per=model                   label by which costs are grouped; by default the tenant
+    per=model                   label by which costs are grouped; by default the tenant
 """
 
 from collections.abc import Mapping

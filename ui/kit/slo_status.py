@@ -262,7 +262,7 @@ def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[Inci
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return when the earliest burn in the previous range of the same length began; None for none."""
+    """Return when the earliest burn of the previous range (of the same length) began, or None."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // SECOND_NS
     from_s = window.from_unix_ns // SECOND_NS
     began = [

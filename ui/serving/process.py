@@ -1,6 +1,6 @@
 """The explorer's process: Streamlit behind Tailspan's checks, with slow reads done in advance.
 
-        python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
+    python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
 Without reading in advance, the first reader of a page waits for the imports, and the first
 question for a cause waits for the columns of the last day's requests.
