@@ -15,7 +15,7 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Three bands would overlap too much to be distinguished."""
+"""Bands of three percentiles would be impossible to distinguish."""
 
 STILL_RUNNING: Final = 3
 """Newest bins, of which most requests may not have ended yet."""

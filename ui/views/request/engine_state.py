@@ -81,7 +81,7 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return bandwidth and clock as shares of their maximum, and the throttle reasons.
+    """Return memory bandwidth, active multiprocessors and clock as shares of their maximum.
 
     Args:
         table: samples of the GPUs of one replica, with `GPU_COLUMNS`.

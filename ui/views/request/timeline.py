@@ -14,7 +14,7 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import TERMS
 
 SAME: Final = 0.01
-"""Share of the total; instants closer together than this are merged."""
+"""Share of the total; a first byte this close to the first token is not drawn separately."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The link from a request to its trace, in any trace store.
 
 Pure except for reading the setting from the environment: a URL in which `{trace_id}` is the
-placeholder. Ids from outside are inserted only if they are letters and digits.
+placeholder. Ids from outside are percent-encoded.
 """
 
 import os
