@@ -125,6 +125,8 @@ def _facts(objective: Objective, standing: SloState | None) -> str:
         ]
     else:
         facts.append(("counted by", "Prometheus queries"))
+    if slices := indicator.slices:
+        facts.append(("good slice", f"{slices.length} with {slices.target_written} of it good"))
     if objective.by:
         facts.append(("budget for each", ", ".join(objective.by)))
     facts += [

@@ -13,6 +13,7 @@ from ui.views.overview.words import EXAMPLE
 
 Database = Callable[..., str]
 START_S = 1_763_600_000
+SLICED = "{target: 0.99, timeSliceTarget: 0.95, timeSliceWindow: 1m}"
 RANGE = {"page": "slos", "from": str(START_S), "to": str(START_S + 1200)}
 
 
@@ -44,6 +45,25 @@ def test_objectives_are_shown_as_they_are_with_their_history(
     assert not test.exception
     assert "by" in test.query_params
     assert "of 2 hours with 799 requests" in markup(test)
+
+
+def test_time_slices_of_a_calendar_month_are_shown_as_such(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """Minutes are counted, not requests, and the period has its time zone."""
+    calendar = "{duration: 1M, calendar: {startTime: '2025-01-01 00:00:00', timeZone: Asia/Tokyo}}"
+    text = EXAMPLE.replace("Occurrences", "Timeslices")
+    text = text.replace("{duration: 30d, isRolling: true}", calendar)
+    text = text.replace("{target: 0.99}", SLICED)
+    assert calendar in text
+    assert SLICED in text
+    mine.write_text(text)
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    assert not test.exception
+    said = markup(test)
+    assert "99 % over a calendar month (Asia/Tokyo)" in said
+    assert "1m with 95 % of it good" in said
+    assert "of 20 slices of 1m" in said
 
 
 @pytest.mark.parametrize("key", ["slos", "overview"])
