@@ -1,21 +1,21 @@
-"""How a view is written in the page's address. Pure.
+"""The format of a view in the page's address. Pure.
 
-A link reproduces the view. An address is foreign text: what cannot be understood falls back to
-the default, and a notice says so. The page is the path (`root-cause?last=1h`); `page=root-cause`
-in the query, as alerts and dashboards write it, leads there.
+A link reproduces the view. An address is untrusted input: a value that cannot be parsed falls
+back to the default, and a notice names it. The page is the path (`root-cause?last=1h`);
+`page=root-cause` in the query, as alerts and dashboards write it, leads to the same page.
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the same, paused at that instant
-    from=…&to=…                 a range of one's own; unix seconds or ISO 8601
+    from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…
     request=…                   one request: TRACE/SPAN, an id of its server, or of its trace
     measure=…                   the measure that the Fleet page draws side by side
     incident=SLO@TIME           an incident: without a range, its own (incident_links.py); with
                                 one, which of the range's incidents comes first
-    baseline=…/…                what to compare with, as from and to; else the stretch before
+    baseline=…/…                the baseline, as from and to; by default the previous range
     decide=size                 whether there is an incident: by the size of the growth, not by SLOs
     by=hour                     compliance by the hour, not by the day
-    per=model                   costs by another label than the tenant
+    per=model                   label by which costs are grouped; by default the tenant
 """
 
 from collections.abc import Mapping
@@ -35,16 +35,16 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Pages' former names, in links that were sent."""
+"""Former page names, which older links still use."""
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Characters. The name of a group holds its values, each of up to 256 characters."""
+"""Characters. The name of a group contains its values, each of up to 256 characters."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page that an address without a path leads to; the first if it names none."""
+    """Return the page that an address without a path leads to; by default the first."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
@@ -131,7 +131,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 def parameters(view: View) -> dict[str, str]:
     """Return the query of a view's address, the inverse of `parse`.
 
-    Defaults are left out, but the range is always written.
+    Defaults are omitted, except the range, which is always written.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -165,7 +165,7 @@ def parameters(view: View) -> dict[str, str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page of an old link, from before there were several: it is about requests."""
+    """Return the page of a link from before there were several pages: Requests."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
@@ -174,7 +174,7 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 def link(view: View) -> str:
     """Return the address of a view, relative to that of any page.
 
-    A filter's value that no address should hold is left out of it.
+    Filter values that must not stand in an address are omitted.
     """
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
@@ -187,7 +187,7 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """What somebody means who pastes this: a link of the explorer's, a key of its, or words."""
+    """Return the key in a pasted explorer link or key, else the text as search words, else None."""
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, asked = text.partition("?")

@@ -1,4 +1,4 @@
-"""The frame around every page: navigation, controls, refreshing, errors."""
+"""The frame around every page: navigation, controls, refresh, errors."""
 
 import html
 import time
@@ -31,13 +31,13 @@ from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""How often a store that is missing or does not answer is tried again."""
+"""Seconds between attempts to read a store that is missing or does not answer."""
 
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""In the session: the view that navigation and controls show."""
+"""Session key of the view that navigation and controls show."""
 DRAWN: Final = "drawn"
-"""In the session: the view whose data was drawn last."""
+"""Session key of the view whose data was drawn last."""
 
 
 def show() -> None:
@@ -91,15 +91,15 @@ def _title(page: Page) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; it runs again by itself while the page is live."""
+    """Draw everything that changes with time. Reruns by itself while the page is live."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
-        st.rerun()  # chosen in the body: navigation and controls show it, too
+        st.rerun()  # changed inside the body: redraw navigation and controls
     context = _context(engine, view, time.time_ns(), zone)
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Only for what is new: on a refresh it would push the page down for a moment.
+        # Only for a new view: on a refresh it would push the page down for a moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
@@ -120,7 +120,7 @@ def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Cont
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident that the address names. The address stays as it is: one step back."""
+    """Show the incident that the address names, and keep the address: one Back step leaves it."""
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -134,7 +134,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """A label's values, of a range that ends at a whole minute: they change rarely."""
+    """Return a label's values. The range ends at a whole minute, because they rarely change."""
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -144,7 +144,7 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def _zone() -> tzinfo:
-    """The reader's time zone, which the browser reports."""
+    """Return the reader's time zone, which the browser reports."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
@@ -163,6 +163,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Runs with the page first, and only later by the clock: at once would be for ever.
+    # The first call is part of the page's run; a rerun there would loop forever.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

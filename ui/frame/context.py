@@ -1,4 +1,4 @@
-"""What a page is given to read and draw itself, and what it hands back."""
+"""What the frame passes to a page, and what the page returns."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ class Context:
     view: View
     now_unix_ns: int
     zone: tzinfo
-    """The reader's."""
+    """The reader's time zone."""
     objectives: Objectives
 
     @property
     def window(self) -> Window:
         """The range; that of a live page ends at a multiple of its refresh interval.
 
-        So viewers who look at about the same time share what was read.
+        Viewers who look at about the same time therefore share the same reads.
         """
         now_unix_ns = self.now_unix_ns
         if self.view.live and self.view.last is not None:
@@ -47,7 +47,7 @@ class Context:
 
     @property
     def length_s(self) -> float:
-        """Seconds in the range."""
+        """Length of the range in seconds."""
         return (self.window.to_unix_ns - self.window.from_unix_ns) / SECOND_NS
 
     @property
@@ -56,12 +56,12 @@ class Context:
         return colours.ink(st.context.theme.type)
 
     def shared(self, read: Callable[[], Read], *more: Hashable, large: bool = False) -> Read:
-        """Return what was read for this page, range and filters, by whichever viewer came first.
+        """Return what was read for this page, range and filters, from the cache if it is there.
 
         Args:
-            read: reads it.
-            more: what else the answer depends on.
-            large: whether it holds single requests.
+            read: reads it from the store.
+            more: further values that the result depends on.
+            large: whether the result holds single requests.
 
         Raises:
             Unreadable: the store does not answer.
@@ -82,7 +82,7 @@ class Context:
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
 
     def catching_up(self, newest_unix_ns: int | None) -> bool:
-        """Return whether data of a while ago is arriving, as at the start of the simulator."""
+        """Return whether old data is still arriving, as when the simulator starts."""
         if newest_unix_ns is None or not self.view.live:
             return False
         return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)

@@ -22,7 +22,7 @@ BEFORE: Final = "vs. the time before"
 CHOSEN: Final = "vs. a chosen time"
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The choice of a filter that filters nothing; no label is the empty string."""
+"""The choice that disables a filter; no label is the empty string."""
 
 
 def bar(
@@ -32,14 +32,14 @@ def bar(
     zone: tzinfo,
     values: Callable[[str], list[str]],
 ) -> None:
-    """One row of controls: range, latency, filters, pause.
+    """Draw one row of controls: range, latency, filters, pause.
 
     Args:
-        page: where the row stands; it says which controls it has a use for.
-        view: what is shown.
-        now_unix_ns: where the range ends while it follows the clock.
+        page: the current page; it determines which controls are shown.
+        view: the current view.
+        now_unix_ns: the end of the range while the page is live.
         zone: the reader's time zone.
-        values: the values of a label to choose from.
+        values: returns the values of a label to choose from.
     """
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -133,7 +133,7 @@ def _filters(view: View, values: Callable[[str], list[str]]) -> None:
 
 
 def _chips(view: View) -> None:
-    """The filters in force, each with a button that removes it."""
+    """Draw the active filters, each with a button that removes it."""
     with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
         for label, value in view.equals.items():
             st.button(
@@ -260,7 +260,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The end that was left alone keeps the seconds that the widget does not show.
+        # The end that was not changed keeps its seconds, which the widget does not show.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -270,7 +270,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """An instant as the widget holds it, in whole minutes; given more, it would lose the rest
-    by itself, and that would pass for the reader's choice."""
+    """Return an instant in whole minutes, as the widget stores it. The widget drops smaller units,
+    and the change would look like the reader's choice."""
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

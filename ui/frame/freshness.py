@@ -1,4 +1,4 @@
-"""How fresh the data is that a page shows, and whether it is real."""
+"""How fresh the data on a page is, and whether it is simulated."""
 
 from datetime import tzinfo
 
@@ -11,7 +11,7 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, and as a headline that no more arrives; mark simulated data."""
+    """Show the age of the data, a headline if no more arrives, and a mark on simulated data."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
@@ -34,7 +34,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
-    """What a page without new data says first."""
+    """Return the headline of a page that receives no new data."""
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer hurt' role='alert'><b>No data for {wording.span(silent)}.</b>"
@@ -45,7 +45,7 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
 
 
 def band(simulated: bool) -> None:
-    """Over simulated data, in sight wherever the reader is."""
+    """Mark simulated data with a band that stays visible while the reader scrolls."""
     if simulated:
         st.html(
             "<div class='band' role='status'>"

@@ -1,7 +1,7 @@
-"""What an address that names an incident shows: the question of `tailspan explain --incident`.
+"""The view of an incident link: the same question as `tailspan explain --incident`.
 
-The range, the baseline, the filters and the latency are read once, when the address is opened.
-Then they are written to the address, so that a copy of it shows the same to another reader.
+The range, the baseline, the filters and the latency are read once, when the address is opened,
+and then written to the address, so that a copied link shows the same view.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from ui.kit.wording import plain
 
 
 class Found(NamedTuple):
-    """The view of an incident; `row` is None, with the reason, if there is none."""
+    """The view of an incident; `row` is None, with the reason, if the incident was not found."""
 
     view: View
     row: IncidentRow | None = None
@@ -35,8 +35,8 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     Args:
         engine: from `open_database`.
         view: one that `names_incident`.
-        objectives: those in force.
-        now_unix_ns: the end of the range while the incident goes on.
+        objectives: the current ones.
+        now_unix_ns: the end of the range while the incident is open.
     """
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
@@ -65,14 +65,14 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that a view names among those of its range; without a name, the first."""
+    """Return the incident that a view names, among those of its range; by default the first."""
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
     return incident_at(its, at_s) or next(iter(incidents), None)
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Return the SLO, the instant in unix seconds if there is one, and whether it can be read."""
+    """Return the SLO, the instant in unix seconds or None, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

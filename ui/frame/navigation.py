@@ -1,7 +1,7 @@
-"""What this session shows: the view that the browser's address says, and the ways to another.
+"""The view of this session, which the browser's address holds, and the links to other pages.
 
-The address is the state. A reader's choice writes it, Back and Forward change it, and the page
-follows; nothing else writes it, so that each entry of the browser's history is a choice.
+The address is the state. A reader's choice writes it, and Back and Forward change it. Nothing
+else writes it, so each entry of the browser's history is one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # A browser is redirected before it gets here (ui.serving.routes).
+        # A browser without a path is redirected before this point (ui.serving.routes).
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     _follow(key, parameters)
@@ -45,7 +45,7 @@ def choose(show: Callable[[], None]) -> None:
 
 
 def _follow(key: str, parameters: Mapping[str, str]) -> None:
-    """Read the address, if the browser has changed it."""
+    """Parse the address if the browser has changed it."""
     if st.session_state.get(_ADDRESS) != (key, parameters):
         view, notices = address.parse(parameters, key)
         st.session_state[_VIEW] = view
@@ -54,7 +54,7 @@ def _follow(key: str, parameters: Mapping[str, str]) -> None:
 
 
 def _links(pages: Mapping[str, st.Page]) -> None:
-    """The way from page to page, which keeps range and filters."""
+    """Draw the links to the pages. They keep the range and the filters."""
     with st.container(key="pages", horizontal=True, gap="medium"):
         for group in GROUPS:
             with st.container(horizontal=True, gap="xxsmall", width="content"):
@@ -74,18 +74,18 @@ def current() -> View:
 
 
 def notices() -> list[str]:
-    """Return what the address says that was not understood."""
+    """Return notices that name the parts of the address that could not be parsed."""
     found: list[str] = st.session_state[_NOTICES]
     return found
 
 
 def warn(notice: str) -> None:
-    """Show a notice in place of those of the address."""
+    """Show a notice instead of those of the address."""
     st.session_state[_NOTICES] = [notice]
 
 
 def change(view: View) -> None:
-    """Take another view of the same page, and write it to the address."""
+    """Change the view within the same page, and write it to the address."""
     st.session_state[_VIEW] = view
     st.session_state[_NOTICES] = []
     written = address.parameters(view)
@@ -96,15 +96,15 @@ def change(view: View) -> None:
 
 
 def resolve(view: View) -> None:
-    """Take the view that the address stands for, and leave the address as it is."""
+    """Set the view that the address stands for, and keep the address."""
     st.session_state[_VIEW] = view
 
 
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
-    """Decorate a widget's callback: it is called for a reader's choice alone.
+    """Decorate a widget's callback so that it runs only for a reader's choice.
 
-    After Back, the browser sends the new address with the widgets' values of the page before. To
-    Streamlit they look like choices.
+    After Back, the browser sends the new address together with the previous page's widget values.
+    Streamlit treats these as choices.
     """
 
     @wraps(callback)

@@ -1,4 +1,4 @@
-"""What the page says when there is nothing to draw, and the way out of there."""
+"""What a page shows when there is no data, and how to get some."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,7 +23,7 @@ SIMULATE: Final = "make run"
 
 
 def no_server() -> None:
-    """Nothing has ever been received: how to connect a server, or try without one."""
+    """Show how to connect a server or try the simulator; nothing has been received yet."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
         "Install the instrumentation **in vLLM’s environment**, set where Tailspan listens (`HOST` "
@@ -37,7 +37,7 @@ def no_server() -> None:
 
 
 def nothing_in_view(context: Context) -> None:
-    """There is data, but none in this range under these filters."""
+    """Explain that data exists, but none in this range under these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
@@ -68,7 +68,7 @@ def nothing_in_view(context: Context) -> None:
 
 
 def unreadable(reason: str) -> None:
-    """The store cannot be read: a sentence, and the page keeps trying."""
+    """Show that the store cannot be read. The page keeps trying."""
     st.html(
         "<p class='headline'>The store cannot be read just now; this page keeps trying.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
@@ -76,7 +76,7 @@ def unreadable(reason: str) -> None:
 
 
 def cannot_show(sentence: str, reason: str) -> None:
-    """A file that the page depends on is wrong."""
+    """Show that a file that the page depends on is wrong."""
     st.html(
         f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
         f"<p class='notice'>{wording.for_html(reason, 600)}</p>"

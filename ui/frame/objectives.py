@@ -1,4 +1,4 @@
-"""The objectives that Tailspan runs with, as their files say now, and what is wrong with them."""
+"""The objectives in the files that Tailspan was started with, and the errors in these files."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 
 _PARSED: Final = 8
-"""Texts whose objectives are kept: those in force, and changes that readers try."""
+"""Number of parsed texts that are kept: the current ones, and changes that readers try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What the files say; `problem` is a sentence where they cannot be read at all."""
+    """The contents of the files; `problem` is a sentence if they cannot be read."""
 
     texts: Mapping[str, str]
-    """By file, in their order."""
+    """File → its text, in the order given."""
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """Those that Tailspan counts itself; queries of Prometheus count the others."""
+        """The objectives that Tailspan counts itself; Prometheus queries count the others."""
         return [each for each in self.parsed if isinstance(each.indicator, Goodput)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What an answer that depends on them is kept by."""
+        """Cache key of a result that depends on the objectives."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
@@ -51,7 +51,7 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return what these texts say; each is parsed once."""
+    """Return the objectives in these texts; each text is parsed once."""
     return _parsed(tuple(texts.items()))
 
 

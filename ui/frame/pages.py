@@ -1,6 +1,6 @@
-"""The pages of the explorer, in the order of the navigation. Pure.
+"""The pages of the explorer, in the order of navigation. Pure.
 
-To add a page: a row here, and a folder `ui/views/KEY` (with _ for -) whose module `page` has
+To add a page: add a row here, and a folder `ui/views/KEY` (with _ for -) whose module `page` has
 `read` and `show`, as `ui.frame.context.PageModule` describes them.
 """
 
@@ -14,11 +14,11 @@ class Page:
     """One page of the explorer."""
 
     key: str
-    """Its path in the address; the first page has none."""
+    """Path in the address; the first page has none."""
     name: str
-    """Its title, and its link in the navigation."""
+    """Title, and text of its navigation link."""
     refresh_s: Mapping[str, int]
-    """How often it is read again while it follows the clock, by the length of the range."""
+    """Seconds between refreshes of a live page, by the length of the range."""
     by_latency: bool = False
     """Whether the reader chooses a latency."""
     filters: bool = True
@@ -28,11 +28,11 @@ class Page:
     of_a_range: bool = True
     """Whether it shows a time range and the requests in it that pass the filters."""
     needs_data: bool = True
-    """Whether it has nothing to show before the first server reports."""
+    """Whether it stays empty until the first server reports."""
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""For a page that is watched. Longer ranges change less and cost more."""
+"""For a page that is watched. Longer ranges change less and cost more to read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
 """For a page that stays open all day on several screens."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
@@ -53,9 +53,9 @@ GROUPS: Final = (
         Page("cost", "Cost", _READ_S),
     ),
 )
-"""The navigation sets the groups apart."""
+"""The pages; the navigation separates the groups."""
 
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key
-"""The page that opens where an address names none."""
+"""The page of an address that names none."""

@@ -1,7 +1,7 @@
-"""A cache of what was read from the store, shared by all viewers.
+"""A cache of store reads, shared by all viewers.
 
-Its keys hold the time range. The ranges of a live page end at multiples of its refresh interval,
-so that viewers who look at about the same time share what was read.
+The key contains the time range. The ranges of a live page end at multiples of its refresh
+interval, so viewers who look at about the same time share the same reads.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,10 +16,10 @@ from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
-"""At least as long as the slowest page waits before it looks again."""
+"""Seconds; at least the longest refresh interval of a page."""
 KEPT: Final = 200
 KEPT_LARGE: Final = 4
-"""Of what holds single requests: a million of them take some 300 MB."""
+"""Entries that hold single requests: a million of them take about 300 MB."""
 
 Found = TypeVar("Found")
 
@@ -27,13 +27,13 @@ Found = TypeVar("Found")
 def shared(
     engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found], *, large: bool = False
 ) -> Found:
-    """What was read for this key by whoever asked first; what fails is asked again.
+    """Return what was read for this key, from the cache if it is there. Failed reads are not kept.
 
     Args:
-        engine: whose answers these are.
-        key: all that the answer depends on.
-        read: reads it. What it returns is everybody's: nobody changes it.
-        large: whether it holds requests one by one.
+        engine: the database that is read.
+        key: everything that the result depends on.
+        read: reads the store. Its result is shared, and must not be changed.
+        large: whether the result holds single requests.
     """
     kept = _large if large else _small
     found: Found = kept((str(engine.url), *key), read)
@@ -42,7 +42,7 @@ def shared(
 
 @st.cache_resource(ttl=KEPT_S, max_entries=KEPT, show_spinner=False)
 def _small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
-    del key  # Streamlit finds what is kept by it
+    del key  # part of Streamlit's cache key
     return _read()
 
 
@@ -54,25 +54,25 @@ def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """The database, for all who look; raises as `open_database` does."""
+    """Return the database, shared by all viewers; raises as `open_database` does."""
     return open_database(url, create=False)
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """What explanations rest on, of one database, read once for all ranges and viewers."""
+    """Return the evidence cache of one database, shared by all ranges and viewers."""
     found: EvidenceCache = _evidence(str(engine.url), engine)
     return found
 
 
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
-    del url  # Streamlit finds what is kept by it
+    del url  # part of Streamlit's cache key
     return EvidenceCache(_engine, REQUEST_COLUMNS)
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest data of a database, and when it last advanced although it was old."""
+    """The newest data of a database, and when it last advanced while it was old."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -87,10 +87,10 @@ def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: fl
     """Return whether old data is arriving: the newest is old, and was older a moment ago.
 
     Args:
-        engine: of which database.
+        engine: the database.
         newest_unix_ns: the time of its newest data.
         now_unix_ns: the reader's clock.
-        old_s: data of more seconds ago is old; also how long a moment is.
+        old_s: data older than this is old, in seconds; also the length of a moment.
     """
     last = _newest(str(engine.url)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

@@ -1,4 +1,4 @@
-"""What the reader looks at: the range, the filters and the choices of each page. Pure."""
+"""What the reader looks at: the range, the filters and each page's settings. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,19 +21,19 @@ LATENCIES: Final = {
 }
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""Of a promise's history."""
+"""Steps of the compliance history."""
 DECIDERS: Final = ("slo", "size")
 """What decides whether there is an incident: compliance, or the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
-"""What costs are told by."""
+"""Labels by which costs are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """The reader's choices.
 
-    `last` alone follows the clock; with `to_unix_ns` it is paused there; `from_unix_ns` and
-    `to_unix_ns` are a range of one's own, and `last` is None then.
+    `last` alone follows the clock; with `to_unix_ns` it is paused there. `from_unix_ns` and
+    `to_unix_ns` are a custom range, and `last` is then None.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -42,7 +42,7 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The one that is open; words where the reader typed an id, on its own page alone."""
+    """The open request; a text if the reader typed an id, on the Request page only."""
     page: str = FIRST
     baseline: Window | None = None
     incident: str | None = None
@@ -58,26 +58,26 @@ class View:
 
     @property
     def names_incident(self) -> bool:
-        """Whether the range is that of an incident, which is not read yet."""
+        """Whether the range is that of an incident that has not been read yet."""
         return self.incident is not None and self.last is None and self.to_unix_ns is None
 
     def window(self, now_unix_ns: int) -> Window:
-        """The range to show, half open."""
+        """Return the range to show, half open."""
         to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns
         if self.last is not None:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """The same range, standing still."""
+        """Return the same range, paused at an instant."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """The last so-long, following the clock."""
+        """Return the last `last`, following the clock."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
-        """A range of one's own."""
+        """Return a custom range."""
         return replace(
             self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
         )

@@ -1,6 +1,6 @@
-"""A cause in words, as the Overview and Root cause pages show it.
+"""The text of a cause, as the Overview and Root cause pages show it.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 from diagnosis.causes.registry import SUMMARIES
@@ -15,12 +15,12 @@ def first_cause(cause: Cause) -> str:
 
 
 def share(cause: Cause) -> str:
-    """Return its share of the increase."""
+    """Return the cause's share of the increase."""
     return f"<b>{wording.percent(cause.share)}</b>"
 
 
 def summary(cause: Cause) -> str:
-    """Return what it is, and where it is or who drives it."""
+    """Return the cause, and where it is or who drives it."""
     place = ", ".join(
         f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
         for key, value in cause.where.items()
@@ -29,6 +29,6 @@ def summary(cause: Cause) -> str:
 
 
 def lever(tried: Lever) -> str:
-    """Return an action, and the flag that takes it."""
+    """Return an action, and the flag that applies it."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
     return f"{wording.for_html(tried.action, 300)}{flag}"

@@ -1,7 +1,7 @@
-"""Series as Plotly figures. Pure: nothing here knows Streamlit.
+"""Series as Plotly figures. Pure, without Streamlit.
 
-All charts over time share one axis: the same range, the same margins, so that an instant
-lies at the same place in each of them.
+All charts over time share one axis, with the same range and the same margins, so an instant is
+at the same place in each.
 """
 
 import math
@@ -22,7 +22,7 @@ CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
     "scrollZoom": False, "doubleClick": False,
 }  # fmt: skip
-"""Of Plotly's own buttons the one that makes a picture is left."""
+"""Of Plotly's buttons, only the image download is kept."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
@@ -31,7 +31,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Instants as the reader's wall clock; Plotly draws times as they are given."""
+    """Return instants in the reader's time zone; Plotly draws times as they are given."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -44,7 +44,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """P50, P95 and P99 over time on a logarithmic axis, which reaches `around_s` too."""
+    """Draw P50, P95 and P99 over time on a logarithmic axis that includes `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -54,10 +54,10 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # Zero has no place on a logarithmic axis; a latency of 0 is below what is drawn.
+        # A logarithmic axis has no zero; a latency of 0 is below the axis.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A bin between two gaps has no line to be seen by. Only where there is one: a browser
-        # draws each marker by itself, those of no size, too.
+        # A bin between two gaps has no visible line, so it gets a marker. Other bins get none:
+        # browsers draw every marker separately, also those of size 0.
         lone = _lone(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -98,7 +98,7 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Round values around a range: every decade, and 3s between them where there is room."""
+    """Return round values around a range: every decade, and 3s between them where they fit."""
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -108,7 +108,7 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """About four round values from 0."""
+    """Return about four round values from 0."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
@@ -118,7 +118,7 @@ def linear_ticks(largest: float) -> list[float]:
 
 
 def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
-    """The axis that all charts over time share."""
+    """Apply the axis that all charts over time share."""
     figure.update_xaxes(
         range=local([window.from_unix_ns, window.to_unix_ns], zone),
         type="date",
@@ -146,7 +146,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def values_of(values: FloatArray) -> list[float | None]:
-    """NaN becomes a gap by name, so that no chart depends on how NaN is written in JSON."""
+    """Return None for NaN, so that a gap does not depend on how JSON writes NaN."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

@@ -1,8 +1,8 @@
 """One colour per phase, and the few others that a page needs.
 
-Every chart takes its colours from here. The phases are told apart by the colour-blind and
-on light and dark alike (tests/ui/kit/test_colours.py measures both); a thin outline keeps the
-black of a stall visible on dark and the light grey of delivery visible on white.
+Every chart takes its colours from here. The phases can be distinguished by colour-blind readers
+and on light and dark backgrounds (tests/ui/kit/test_colours.py measures both). A thin outline keeps
+the black of a stall visible on dark and the light grey of delivery visible on white.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""What the phases of a row don't explain of its end-to-end time: nearly no colour at all."""
+"""Time that a row's phases do not explain: almost transparent."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
-"""Around fills that come close to one of the two backgrounds."""
+"""Around fills whose colour is close to one of the backgrounds."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Lines of single engines. They never share a chart with the phases."""
+"""Lines of single engines. No chart shows them together with phases."""
 
 
 ENDINGS: Final = {
@@ -33,7 +33,7 @@ ENDINGS: Final = {
     "refused": "#e5aa1f",
     "failed": "#c8242b",
 }
-"""How requests ended. They never share a chart with the phases."""
+"""Outcomes of requests. No chart shows them together with phases."""
 
 PAID_FOR: Final = {
     "answers": "#2a60b5",
@@ -43,25 +43,24 @@ PAID_FOR: Final = {
     "loading": "#8c7350",
     "unbilled": "#e5aa1f",
 }
-"""What a bill went for. They never share a chart with the phases."""
+"""Cost categories. No chart shows them together with phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""The dearest values of a label, in order."""
+"""The most expensive values of a label, in order."""
 OTHERS_PAY: Final = "#a3a8af"
-"""All the rest of them."""
+"""All other values of the label."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""Of heatmaps: from nearly nothing, which lets either background through, by way of blue to
-orange."""
+"""Of heatmaps: from almost transparent, through blue, to orange."""
 
 PROMISED: Final = "#2f8f5b"
-"""The line of what is promised."""
+"""The line of an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"
-"""A promise that was not kept."""
+"""A missed objective."""
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
-"""Behind the time in which a budget burned."""
+"""Behind the time in which an error budget burned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Ink:
     band: str
     few: str
     many: str
-    """Where a heatmap counts few, and where it counts most."""
+    """Heatmap colours of the lowest and the highest count."""
 
 
 LIGHT: Final = Ink(
@@ -101,15 +100,15 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""For when the browser hasn't said which background it shows."""
+"""The default until the browser reports its background."""
 
 
 def on(fill: str) -> str | None:
-    """The colour of text on a fill written as #rrggbb; None, the page's own, on any other."""
+    """Return the colour of text on a #rrggbb fill; None, the page's own, on any other fill."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # Rec. 601 luma; halfway parts the fills that take dark text from those that take light.
+    # Rec. 601 luma; brighter fills take dark text, the others light text.
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 

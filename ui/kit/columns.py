@@ -1,7 +1,6 @@
 """Arrow columns as numpy arrays. Pure.
 
-A null becomes NaN on the way into arithmetic, here and only here; on the way out to a
-reader it is a gap or a dash again.
+A null becomes NaN for arithmetic, here and only here. On the page it is a gap or a dash again.
 """
 
 from typing import Any
@@ -15,19 +14,19 @@ IntArray = npt.NDArray[np.int64]
 
 
 def floats(table: pa.Table, name: str) -> FloatArray:
-    """A numeric column, NaN where it is null."""
+    """Return a numeric column, NaN where it is null."""
     column = table.column(name).cast(pa.float64())
     result: FloatArray = np.asarray(column.to_numpy(), dtype=np.float64)
     return result
 
 
 def instants(table: pa.Table, name: str) -> IntArray:
-    """A column of unix nanoseconds without nulls; kept whole, as floats would round them."""
+    """Return a column of unix nanoseconds without nulls, as integers: floats would round them."""
     result: IntArray = np.asarray(table.column(name).cast(pa.int64()).to_numpy(), dtype=np.int64)
     return result
 
 
 def texts(table: pa.Table, name: str) -> list[Any]:
-    """A column of strings, None where it is null."""
+    """Return a column of strings, None where it is null."""
     result: list[Any] = table.column(name).to_pylist()
     return result

@@ -1,6 +1,6 @@
-"""Where requests come from, if it is a source with less detail than the instrumentation.
+"""Notes about requests from a source with less detail than the instrumentation.
 
-Pure. A page that shows an engine's own spans beside ours must say what they cannot know.
+Pure. A page that shows an engine's native spans must name the details that they lack.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ SCRAPED = (
 
 
 def note(table: pa.Table) -> str | None:
-    """A sentence on the requests that were not told by the instrumentation; None without any.
+    """Return a sentence on the requests without instrumentation; None if there are none.
 
     Args:
         table: with `source`.
@@ -42,7 +42,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """A sentence where there are engines and no requests; None where nothing was scraped."""
+    """Return a sentence if there are engines but no requests; None if nothing was scraped."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -50,7 +50,7 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """How many samples were read, where the range is too long to read all of them."""
+    """Return how many samples were read; None if all of them were."""
     if every_s is None:
         return None
     return (

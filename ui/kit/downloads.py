@@ -1,4 +1,4 @@
-"""What a chart shows as a table. Pure."""
+"""The data of a chart as a table. Pure."""
 
 import csv
 import io
@@ -8,11 +8,11 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Those of full width begin a formula in some languages' spreadsheets."""
+"""The full-width ones begin a formula in spreadsheets of some languages."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """A line for each point that is drawn: its series, where, how much in base units, as told.
+    """Return one line per point: series, place, value in base units, displayed text.
 
     Times are the reader's wall clock, as on the chart's axis.
     """
@@ -24,7 +24,7 @@ def csv_of(figure: go.Figure) -> str:
             lines.writerows(_grid(trace))
             continue
         if trace.name is None and trace.showlegend is False and _lying(trace) is False:
-            continue  # it only carries what is told when pointed at
+            continue  # invisible trace that only carries hover text
         across, along = (trace.y, trace.x) if _lying(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
@@ -36,7 +36,7 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """A line for each cell of which something is known; its series is the row's own name."""
+    """Yield a line for each cell with a value; its series is the row's name."""
     names = trace.y if trace.meta is None else trace.meta
     for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, said in zip(trace.x, values, told, strict=True):
@@ -54,9 +54,9 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Text that a spreadsheet reads as text: what begins as a formula does is quoted.
+    """Quote text that begins like a formula, so that a spreadsheet reads it as text.
 
-    Source: OWASP, "CSV Injection"; blanks before are left out by some spreadsheets.
+    Source: OWASP, "CSV Injection"; some spreadsheets ignore leading blanks.
     """
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]

@@ -9,7 +9,7 @@ from telemetry.accounts import Accounts, Cells
 
 
 def of_replica(read_: Accounts, replica: str | None) -> Accounts:
-    """Only its engines, GPUs and requests; all where no replica is named."""
+    """Return only a replica's engines, GPUs and requests; all of them if none is named."""
     if replica is None:
         return read_
     return replace(
@@ -22,7 +22,7 @@ def of_replica(read_: Accounts, replica: str | None) -> Accounts:
 
 
 def cells_of(cells: Cells, equals: Mapping[str, str]) -> Cells:
-    """Those of requests that have these labels."""
+    """Return the cells of requests that have these labels."""
     wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
     fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
     ours = np.array(fits, bool)[cells.group]

@@ -1,4 +1,4 @@
-"""Instants as they are in a page's address: unix seconds or ISO 8601. Pure."""
+"""Instants in a page's address: unix seconds or ISO 8601. Pure."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How stored requests do against an objective, judged now: a changed one, or some requests only."""
+"""Stored requests judged against an objective now: a changed one, or a subset of requests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MOST_JUDGED: Final = 200_000
-"""Requests, the newest; judging more takes seconds."""
+"""The newest requests that are judged; more would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
-    """Return the newest part of a range that has no more requests than are judged."""
+    """Return the newest part of a range that has at most `MOST_JUDGED` requests."""
     number = request_count(engine, window)
     if number <= MOST_JUDGED:
         return window
@@ -35,7 +35,7 @@ def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """Return an indicator for the requests alone that pass the filters."""
+    """Return an indicator for only the requests that pass the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]
     which = (*([whole.where] if whole.where is not None else []), *filters)

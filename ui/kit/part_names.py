@@ -1,4 +1,4 @@
-"""The parts of a latency: how pages name, colour and explain each. Pure."""
+"""The name, colour and explanation of each part of a latency. Pure."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ _INSIDE: Final = {
 
 
 def part_name(part: str) -> tuple[str, str, str]:
-    """A part's name, its phase's colour, and what it means."""
+    """Return a part's name, its phase's colour, and its explanation."""
     if part in _PHASES:
         return _PHASES[part]
     phase, _, inside = part.partition("_")

@@ -1,8 +1,8 @@
-"""Percentiles per time bin, each with the interval that its number of requests allows.
+"""Percentiles per time bin, each with a confidence interval. Pure.
 
-Pure. Exact nearest ranks over the requests of a bin, never an average of percentiles. A
-bin whose interval would reach past its slowest request has none: a gap, not a guess.
-The definitions are those of telemetry.quantiles, here for all bins at once.
+Exact nearest ranks over the requests of a bin, never an average of percentiles. A bin whose
+interval would reach past its slowest request has no value: a gap, not an estimate.
+Same definitions as telemetry.quantiles, for all bins at once.
 """
 
 import math
@@ -21,7 +21,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A percentile per bin and its 95 % interval; NaN where too few requests tell of it."""
+    """A percentile per bin and its 95 % interval; NaN below the minimum sample size."""
 
     quantile: float
     value_s: FloatArray
@@ -38,7 +38,7 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Rank from 1 of the percentile, and of the ends of its interval."""
+    """Return the rank of the percentile, from 1, and the ranks of the ends of its interval."""
     # Rounded first: 0.07 · 100 is 7.000000000000001 in floats, whose ceiling is not 7.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
@@ -49,12 +49,12 @@ def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
-    """The percentiles of each bin.
+    """Return the percentiles of each bin.
 
     Args:
-        values_s: (n,) latencies; NaN where a request has none, which is not counted.
+        values_s: (n,) latencies; NaN where a request has none; it is then not counted.
         index: (n,) bin of each request.
-        bins: how many bins there are.
+        bins: number of bins.
     """
     told = ~np.isnan(values_s)
     values, index = values_s[told], index[told]
@@ -82,7 +82,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One percentile of one set of requests; without an interval there were too few."""
+    """One percentile of a set of requests; too few requests have no interval."""
 
     requests: int
     value_s: float | None
@@ -91,7 +91,7 @@ class Estimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
-    """The percentile of all values together."""
+    """Return the percentile of all values together."""
     told = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(told, wanted)
@@ -101,7 +101,7 @@ def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Why the P99's line has gaps; None when it has none but those where nobody came."""
+    """Return why the P99 line has gaps; None if its only gaps are bins without requests."""
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())

@@ -1,9 +1,9 @@
-"""The layers of a request's time: they sum to its end-to-end time, request by request.
+"""The layers of a request's time, which sum to its end-to-end time.
 
-Pure. Phases come one after the other. Where the step ledger told what prefill and decode
-were spent on, those two stand for the request's own work alone, and what others, preemption
-and stalls took are layers of their own; where it did not, they stand whole. What the phases
-leave unexplained is a layer too, never spread over the others.
+Pure. Phases do not overlap. With the step ledger, prefill and decode are split: their layers hold
+the request's own work, and other requests, preemption and stalls are layers of their own. Without
+it, prefill and decode are one layer each. Time that no phase explains is also a layer; it is never
+spread over the others.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""In the order of a request's life, which is the order in which they are stacked."""
+"""In the order of a request's life, which is the stacking order."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -51,15 +51,15 @@ COLUMNS: Final = (
     *PREFILL_PARTS,
     *DECODE_PARTS,
 )
-"""What `layers` reads."""
+"""The columns that `layers` reads."""
 
 Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """(requests, layers) seconds; each row sums to the row's e2e_s.
+    """Return (requests, layers) seconds; each row sums to the row's e2e_s.
 
-    A phase that never began takes no time in a sum, and so counts 0 here.
+    A phase that never began counts as 0.
     """
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
@@ -82,12 +82,12 @@ def layers(table: pa.Table) -> Matrix:
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
-    rest[rest < 1e-6] = 0  # instants are told to the nanosecond, sums to a float's precision
+    rest[rest < 1e-6] = 0  # instants have nanosecond precision, sums only that of a float
     return np.column_stack([*known, rest])
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Mean seconds per request, (bins, layers), NaN rows where nobody came; and the counts."""
+    """Return (bins, layers) mean seconds per request, NaN for empty bins; and the counts."""
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
         [np.bincount(index, weights=column, minlength=bins) for column in matrix.T]
@@ -102,7 +102,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took most of a set of requests' time."""
+    """The layer that took most of the time of a set of requests."""
 
     layer: Layer
     share: float
@@ -112,13 +112,13 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """What the slowest 1 % by a latency (at least one) spent most of their time in.
+    """Return the layer that took most of the slowest 1 % by a latency (at least one request).
 
     Args:
-        table: with the latency's column.
+        table: contains the column of the latency.
         matrix: of `layers`.
-        latency: the column by which requests are slow.
-        keys: the layers the latency is made of.
+        latency: the column that orders the requests.
+        keys: the layers that the latency consists of.
     """
     values: FloatArray = floats(table, latency)
     known = np.flatnonzero(~np.isnan(values))

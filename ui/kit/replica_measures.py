@@ -1,6 +1,6 @@
-"""What is told of each replica, and how it is written. Pure.
+"""The measures of each replica, and their format. Pure.
 
-The keys stand in the page's address (`measure=queue`).
+The keys appear in the page's address (`measure=queue`).
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Measure:
     meaning: str
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that means all of it, where there is one: the same scale for every replica."""
+    """The value of 100 %, if there is one; it gives every replica the same scale."""
     of_gpu: bool = False
 
 
@@ -76,7 +76,7 @@ _ALL: Final = (
         *(wording.percent, 1.0, True),
     ),
 )
-"""`meaning` ends where the length of a bin is to follow."""
+"""`meaning` ends where the length of a bin is appended."""
 
 MEASURES: Final = {measure.key: measure for measure in _ALL}
 FIRST_MEASURE: Final = _ALL[0].key

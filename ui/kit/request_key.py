@@ -1,4 +1,4 @@
-"""What names one request, in an address and in a table. Pure."""
+"""The identifier of one request, in an address and in a table. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One request, with the instant of its receipt where that is known: then a database that
-    is sorted by time need not search for it."""
+    """One request, with the instant of its receipt if that is known: the database is sorted by time
+    and then needs no search."""
 
     received_unix_ns: int | None
     trace_id: str
@@ -23,7 +23,7 @@ class RequestKey:
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
-        """The inverse of str; None for anything else."""
+        """Parse the text that str returns; None for any other text."""
         if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
             return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)

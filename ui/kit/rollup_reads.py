@@ -1,8 +1,8 @@
-"""What a page shows of more requests than can be read one by one: rollups, and the slowest.
+"""Rollups and the slowest requests, for a range with too many requests to read each.
 
-Percentiles are then within 1 % of a latency that was measured, and the first and the last bin
-reach to whole minutes. The slowest requests are exact all the same: rollups know the slowest
-of each minute, so only the minutes that can hold one of them are looked at.
+Percentiles are within 1 % of a measured latency, and the first and the last bin are extended to
+whole minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so
+only the minutes that can contain one of them are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,27 +24,27 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MOST_READ: Final = 100_000
-"""Requests that a page reads one by one: about a second's work."""
+"""Requests that a page reads one by one, in about a second."""
 
 _MOST_MINUTES: Final = 100
-"""Looked at for the slowest: where requests are gone, no minute has one to show."""
+"""Minutes to search for the slowest, at most: minutes whose requests have expired contain none."""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """A range's requests, added up."""
+    """Aggregates of a range's requests."""
 
     latency: str
-    """The one that `percentiles` are of, and `slowest` are the slowest by."""
+    """The latency of `percentiles`, and the one that orders `slowest`."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, Estimate]
-    """The same of the whole range."""
+    """Quantile → the estimate over the whole range."""
     means: phases.Matrix
-    """(bins, layers) mean seconds per request, NaN rows where nobody came."""
+    """(bins, layers) mean seconds per request, NaN for empty bins."""
     number: IntArray
     """(bins,) requests."""
     outcomes: Mapping[str, int]
@@ -59,14 +59,14 @@ def read_rolled(
     latency: str,
     columns: Sequence[str],
 ) -> Rolled | None:
-    """A range from rollups; None where its requests are few enough to be read, and all there.
+    """Read a range from rollups; None if its requests are few enough to read, and none has expired.
 
     Args:
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: what percentiles and the slowest are wanted of.
-        columns: of the slowest.
+        latency: the column of the percentiles and of the slowest.
+        columns: to read of the slowest.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -107,7 +107,7 @@ def read_rolled(
 
 
 def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
-    """A phase that is unknown takes no time in a sum, as in `phases.layers`."""
+    """Return the means and counts. An unknown phase counts as 0, as in `phases.layers`."""
     at = np.minimum(sums.cells % steps, bins - 1)
     number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
     mean = {
@@ -120,20 +120,20 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
 
 
 def _unless(latency: str) -> dict[str, str]:
-    """Who does not tell a latency: TTFT not those of which the first byte is the last."""
+    """Return the labels of requests without this latency: non-streamed answers have no TTFT."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
 def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
-    """The percentiles of each bin, within 1 %, where the database has rollups.
+    """Return the percentiles of each bin, within 1 %, from a database with rollups.
 
     Args:
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: which.
+        latency: its column.
         bins: of whole minutes.
     """
     found = rollups(
@@ -148,7 +148,7 @@ def per_bin(
     told = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, told.number.size)  # one group, or none where nobody came
+    both = min(bins.count, told.number.size)  # one group; none if there are no requests
     values[:both], number[:both] = told.value_s[:both], told.number[:both]
     return Percentiles(
         number,
@@ -160,7 +160,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Of each percentile the rank, and the ends of its interval; 0 where there are too few."""
+    """Return the ranks of each percentile and of its interval's ends; 0 for too few requests."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -189,8 +189,8 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """The slowest requests of the range, exactly: minutes in the order of their slowest, until
-    the next one's is quicker than all that are wanted."""
+    """Return the exact slowest requests. Reads minutes in descending order of their slowest
+    request, until no later minute can contain one of the wanted rows."""
     found = rollups(engine, window, equals=equals, unless=_unless(latency), step_s=60)
     assert found is not None
     sums = found.sums([latency])

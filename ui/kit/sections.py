@@ -1,4 +1,4 @@
-"""What every page is made of: chapters with a heading, and charts in them."""
+"""The parts of every page: sections with a heading, and charts in them."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from ui.kit.downloads import csv_of
 
 @contextmanager
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
-    """A heading, which explains itself when pointed at, and what stands under it."""
+    """Draw a heading with an optional tooltip; the block under it is the section."""
     with st.container(gap=None):
         st.header(title, anchor=False, help=explanation)
         yield
@@ -25,13 +25,13 @@ def chart(
     alt: str | None = None,
     on_select: Callable[[], None] | None = None,
 ) -> None:
-    """A chart, with its numbers to take away.
+    """Draw a chart with a download of its data.
 
     Args:
-        figure: what is drawn.
-        key: tells it from others of the same page, and names what is downloaded.
-        alt: in words, for who does not see it.
-        on_select: called when the reader has dragged a box over it, which the session's state
+        figure: the chart.
+        key: unique on the page; also names the downloaded file.
+        alt: a description for screen readers.
+        on_select: called when the reader has dragged a box over the chart; the session's state
             then has under the key.
     """
     name = f"tailspan-{key}"

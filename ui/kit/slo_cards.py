@@ -1,6 +1,6 @@
-"""The state of an objective in words: budget, how long it lasts, what each pair of windows says.
+"""The state of an objective as text: error budget, time until it is spent, each pair of windows.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
     Args:
         each: the objective's state.
-        named: whether its name is written.
-        silent_s: for how long no data has come; None where it comes.
+        named: whether the name is shown.
+        silent_s: seconds without data; None while data arrives.
     """
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
@@ -62,7 +62,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
 
 def blind(each: SloState) -> str:
-    """Why an objective does not count the requests that come in, and what to do; "" if it does."""
+    """Return why an objective does not count incoming requests, and the fix; "" if it does."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -114,7 +114,7 @@ def _lasts(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState]) -> str:
-    """Every group of an objective in a line, in this order."""
+    """Return one table row per group of an objective, in this order."""
     head = (
         "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
         "<th>burn rate</th></tr>"
@@ -132,7 +132,7 @@ def _group(each: SloState) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        _label(replace(each, blind=None), None),  # that is said of all groups together
+        _label(replace(each, blind=None), None),  # shown once for all groups
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
         left,
@@ -142,7 +142,7 @@ def _group(each: SloState) -> str:
 
 
 def windows(each: SloState) -> str:
-    """What each pair of windows says: it alerts where both burn faster than its factor."""
+    """Return the state of each pair of windows; it alerts if both burn faster than its factor."""
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"
         "<th>state</th></tr>"

@@ -1,4 +1,4 @@
-"""Where each objective stands at an instant, and its incidents, from the store."""
+"""The state of each objective at an instant, and its incidents, from the store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,38 +25,38 @@ from ui.kit.time_bins import SECOND_NS
 LATELY_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8
 MOST_GROUPS: Final = 6
-"""Groups of one objective that a page shows in full; what is fine need not be read."""
+"""Groups of one objective that a page shows in full; healthy ones can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective: its page, its ticket, or the two that overlap."""
+    """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The page if there is one; links name it."""
+    """The page if there is one; links point to it."""
     severity: str
-    """That of the row which is under way, a page before a ticket."""
+    """Severity of the open row; a page takes precedence over a ticket."""
     began_unix_s: int
     ended_unix_s: int | None
-    """None while it goes on."""
+    """None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     budget_spent: Fraction | None
     bad: int | None = None
-    """Requests that missed the objective since it began; None once it has ended."""
+    """Requests that missed the objective since the start; None once it has ended."""
     cause: str | None = None
-    """What its notification named as the likely cause."""
+    """The likely cause in its notification."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is under way."""
+        """Whether it is open."""
         return self.ended_unix_s is None
 
 
 @dataclass(frozen=True, slots=True)
 class SloState:
-    """An objective, `shown` of the range in view; `blind` is why it does not count the requests of
-    the last hour, as a key of `alerts.blindness.REASONS`. With groups, the first of them has it."""
+    """An objective, `shown` for the selected range. `blind` is why it does not count the requests
+    of the last hour, as a key of `alerts.blindness.REASONS`; only the first group has it."""
 
     status: Status
     shown: Counts
@@ -65,28 +65,28 @@ class SloState:
 
     @property
     def objective(self) -> Objective:
-        """Whose."""
+        """The objective of this state."""
         return self.status.objective
 
     @property
     def open(self) -> list[SloIncident]:
-        """The incidents that go on, the one that pages first."""
+        """The open incidents, pages first."""
         going_on = [each for each in self.incidents if each.goes_on]
         return sorted(going_on, key=lambda each: each.severity != "page")
 
     @property
     def pages(self) -> bool:
-        """Whether someone is to be woken."""
+        """Whether it pages somebody."""
         return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
 
     @property
     def burns(self) -> bool:
-        """Whether it burns fast enough to alert, if only for a ticket."""
+        """Whether it burns fast enough to alert, at least with a ticket."""
         return self.firing is not None or bool(self.open)
 
     @property
     def spent(self) -> bool:
-        """Whether nothing of the period's budget is left."""
+        """Whether the period's error budget is used up."""
         left = self.status.budget_left
         return left is not None and left <= 0
 
@@ -97,7 +97,7 @@ class SloState:
 
     @property
     def held_back(self) -> Pair | None:
-        """The first pair that would page, were more known; that a ticket waits is no news."""
+        """The first pair that would page with more data; pairs that open a ticket are ignored."""
         found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
@@ -106,7 +106,7 @@ class SloState:
 
 
 def worst_first(found: Sequence[SloState]) -> list[SloState]:
-    """Groups in the order in which they need attention."""
+    """Return groups in the order of urgency."""
 
     def order(each: SloState) -> tuple[bool, bool, bool, bool, Fraction]:
         left = each.status.budget_left
@@ -122,10 +122,10 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """Every objective without groups, and of each other one the groups that need attention most.
+    """Return every objective without groups, and the most urgent groups of each other objective.
 
     Returns:
-        Those to show, and by objective how many groups are left out.
+        The states to show, and the number of groups left out by objective.
     """
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
@@ -140,12 +140,12 @@ def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]
 
 
 def goes_on(row: IncidentRow, at_s: int) -> bool:
-    """Whether an incident is under way at an instant."""
+    """Return whether an incident is open at an instant."""
     return row.ended_unix_s is None or row.ended_unix_s > at_s
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """As of when: the end of the range, but for what may still be on its way."""
+    """Return the end of the range, or the newest instant whose data has arrived, if earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * SECOND_NS) // SECOND_NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -153,7 +153,7 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[SloState, ...]:
-    """Of each objective that Tailspan counts itself, each group by itself, as of an instant."""
+    """Return the state at an instant of each objective that Tailspan counts, group by group."""
     count = by_second()
     found: list[SloState] = []
     for objective in objectives:
@@ -171,7 +171,7 @@ def slo_states(
 def _state(
     engine: Engine, objective: Objective, window: Window, at_s: int, count: Count
 ) -> tuple[SloState, Tally]:
-    """Where one group stands, and its counts."""
+    """Return the state of one group, and its counts."""
     assert isinstance(objective.indicator, Goodput)
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
@@ -225,16 +225,16 @@ def incident_of(
     """Return one burn.
 
     Args:
-        rows: its page and its ticket; at least one.
-        status: of the objective now; the burn of now may be the peak.
-        history: what was counted.
+        rows: its page, its ticket or both; at least one.
+        status: the objective's current state; its burn rate may be the peak.
+        history: the counts.
         causes: by severity and time of the alert.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: each.severity != "page")
     open_rows = _open(ordered, at_s)
     peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
-    for row in open_rows:  # the burn of now is newer than the last evaluation
+    for row in open_rows:  # the current burn rate is newer than the last evaluation
         now = [status.burns[pair.long_s] for pair in status.states if pair.severity == row.severity]
         peaks += [(Fraction(burn), at_s) for burn in now if burn is not None]
     peak, peak_s = max(peaks, key=lambda each: each[0])
@@ -255,14 +255,14 @@ def incident_of(
 
 
 def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    """Those that go on, and those of the range or of a week before it ends; newest first."""
+    """Return incidents, newest first: open ones, the range's, and up to a week before its end."""
     from_s = min(window.from_unix_ns // SECOND_NS, at_s - LATELY_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """When what burned in the stretch before a window, as long as that, began; None for nothing."""
+    """Return when the earliest burn of the previous range (of the same length) began, or None."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // SECOND_NS
     from_s = window.from_unix_ns // SECOND_NS
     began = [
@@ -276,7 +276,7 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 
 
 def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
-    """The likely causes that notifications named, by severity and time of the alert."""
+    """Return the likely causes in notifications, by severity and time of the alert."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, slo):
         cause = loads(row.message).likely_cause

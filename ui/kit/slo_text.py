@@ -1,6 +1,6 @@
-"""What an objective asks for, in words. Pure.
+"""The condition of an objective as text. Pure.
 
-Returns plain text: names and values in it are foreign, and are escaped where they are shown.
+Returns plain text: names and values in it come from outside, and are escaped when shown.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def target(objective: Objective) -> str:
 
 
 def criterion(good: Expression) -> str:
-    """Return what is good: `first token ≤ 500 ms, then ≤ 50 ms per token`."""
+    """Return the criterion of a good request: `first token ≤ 500 ms, then ≤ 50 ms per token`."""
     parts = good.operands if isinstance(good, And) else (good,)
     limits = [each for each in parts if _is_limit(each)]
     if len(limits) < len(parts):
@@ -50,7 +50,7 @@ def criterion(good: Expression) -> str:
 
 
 def where(which: Expression) -> str:
-    """Return which requests are meant: `streamed true`."""
+    """Return which requests count: `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
     if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
         return render(which)

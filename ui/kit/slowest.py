@@ -1,4 +1,4 @@
-"""The slowest requests, as rows ready to be shown. Pure."""
+"""The slowest requests, as rows for a table. Pure."""
 
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
@@ -18,7 +18,7 @@ DAY_S: Final = 86_400
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
-    """Places of the slowest requests by a latency, slowest first; unknown ones are left out."""
+    """Return the places of the slowest requests by a latency, slowest first; skip unknown ones."""
     values = floats(table, latency)
     known = np.flatnonzero(~np.isnan(values))
     if known.size > rows:
@@ -40,15 +40,15 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return what the table shows: texts, and the phases as shares of the longest request.
+    """Return the table's texts, and the phases as shares of the longest request.
 
     Args:
         table: the requests.
         matrix: its `phases.layers`.
-        latency: the slowest by this column.
-        href: the address of a request's page.
-        zone: the reader's.
-        length_s: of the range; in a long one the times have their date.
+        latency: the column that orders the rows.
+        href: returns the address of a request's page.
+        zone: the reader's time zone.
+        length_s: length of the range; in a long one the times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -87,7 +87,7 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """The table's columns: the chosen latency comes first; `rank` says what a narrow page keeps."""
+    """Return the columns, the chosen latency first; `rank` decides which a narrow page keeps."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},

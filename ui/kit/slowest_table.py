@@ -1,6 +1,6 @@
-"""The table of the slowest requests as a component. A row leads to its request's page.
+"""The table of the slowest requests as a component. A row links to its request's page.
 
-The script sets every text as text; nothing from a request is read as markup.
+The script sets every text as text; nothing from a request is parsed as markup.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
-"""What a page reads from the store, and how what goes wrong there is told.
+"""Reads of the store that several pages share, and the handling of store errors.
 
-Only this module of the explorer talks to the store, `rolled` for it, and the three that read
-for one page: `answering`, `story`, `fleet_reading`.
+The other reads are in `rollup_reads`, and in the `read` module of each page.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,21 +35,21 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Of every request; the rest is read only of the one that the reader opens."""
+"""Columns of every request; other columns are read only of the open request."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""Of longer ranges the filters' values come from rollups, rather than of each request."""
+"""For longer ranges, the filters' values come from rollups instead of requests."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
 
-class Unreadable(Exception):  # noqa: N818 -- it says what is the case
-    """The store cannot be read just now; the message is a sentence for the reader."""
+class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
+    """The store cannot be read; the message is a sentence for the reader."""
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """What goes wrong in the store, as `Unreadable`; no database at all stays what it is."""
+    """Raise store errors as `Unreadable`, except that of a missing database."""
     try:
         yield
     except DatabaseMissing:
@@ -63,10 +62,10 @@ def store_errors() -> Iterator[None]:
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Leave out the TTFT of answers that were not streamed.
+    """Remove the TTFT of answers that were not streamed.
 
-    The first byte of such an answer is its last: among the others' TTFT a few of them are the
-    whole tail, and it is E2E that tells of them.
+    The first byte of such an answer is also its last, so a few of them would fill the tail of TTFT;
+    E2E covers them.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
@@ -74,7 +73,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Whether anything of a window comes from a simulator; of a long one, rollups tell."""
+    """Return whether a window has simulated data; read from rollups if it is long."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -84,7 +83,7 @@ def is_simulated(engine: Engine, window: Window) -> bool:
 
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:
-    """The values of a label in a window."""
+    """Return the values of a label in a window."""
     with store_errors():
         if window.to_unix_ns - window.from_unix_ns > LONG_NS:
             rolled = rolled_label_values(engine, window, label)
@@ -94,7 +93,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
-    """The whole row of one request; None where the store does not have it."""
+    """Return the whole row of one request; None if the store does not have it."""
     at = key.received_unix_ns
     with store_errors():
         if at is None:
@@ -109,7 +108,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
-    """The requests that were received at some instants and pass the filters, in that order."""
+    """Return the requests received at some instants that pass the filters, in that order."""
     with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)
@@ -120,7 +119,7 @@ def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, 
 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
-    """When the latest request that passes the filters was received, whenever that was."""
+    """Return when the newest request that passes the filters was received, in any range."""
     with store_errors():
         found = request_table(
             engine,

@@ -1,4 +1,4 @@
-"""The words of the page, each with where it starts, where it ends and its unit."""
+"""The terms on the pages, each with its start, its end and its unit."""
 
 import html
 from typing import Final
@@ -55,9 +55,9 @@ LATENCY_NAMES: Final[dict[str, str]] = {
     "e2e_s": "E2E",
     "queue_s": "Queue",
 }
-"""The latencies a reader may choose, in the order offered."""
+"""The latencies that a reader can choose, in the order offered."""
 
 
 def term(key: str, shown: str) -> str:
-    """A word that explains itself when pointed at."""
+    """Return a word with its definition as a tooltip."""
     return f'<abbr title="{html.escape(TERMS[key])}">{html.escape(shown)}</abbr>'

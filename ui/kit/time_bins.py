@@ -1,7 +1,7 @@
-"""Time cut into equal bins, wide enough to say something of each.
+"""Equal time bins, wide enough to hold a useful number of requests.
 
-Pure. Bins lie on multiples of their width since the epoch, so that a live page's bins
-stay where they are as the window moves on; the first and the last may be cut by its ends.
+Pure. Bin edges are multiples of the width since the epoch, so a live page's bins do not move with
+the window. The window's ends may cut the first and the last bin.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WIDTHS_S: Final = (
 MOST_BINS: Final = 120
 FEWEST_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Requests a bin should hold: a P99 with an interval needs 381, and traffic is uneven."""
+"""Requests per bin: a P99 with an interval needs 381, and traffic is uneven."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -32,13 +32,13 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """The bin of each instant; instants outside go to the nearest bin."""
+        """Return the bin of each instant; instants outside go to the nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """The middle of each bin, where it is drawn."""
+        """Return the middle of each bin, where it is drawn."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns
@@ -47,22 +47,22 @@ class Bins:
 
     @property
     def width_s(self) -> float:
-        """Seconds a bin spans."""
+        """Return the width of a bin in seconds."""
         return self.width_ns / SECOND_NS
 
 
 def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
-    """Bins of one width that cover the half-open window."""
+    """Return bins of one width that cover the half-open window."""
     first = from_unix_ns // width_ns
     last = max(first, (to_unix_ns - 1) // width_ns)
     return Bins(first * width_ns, width_ns, int(last - first) + 1)
 
 
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
-    """The narrowest bins that hold enough requests, or as wide as the window's shape allows.
+    """Return the narrowest bins that hold enough requests.
 
-    Never more than MOST_BINS, and wider than a FEWEST_BINS-th of the window only where the
-    widths on offer leave no choice.
+    There are at most MOST_BINS. A bin is wider than 1/FEWEST_BINS of the window only if no narrower
+    width is available.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MOST_BINS]

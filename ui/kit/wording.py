@@ -1,7 +1,7 @@
-"""Numbers, times and foreign text as a tired person reads them.
+"""Numbers, times and text from outside in a readable form.
 
-Pure. Seconds and ratios come in, ms and % go out: this is the edge where they are rounded.
-Text from requests (ids, tenants, routes) is hostile until it has passed through here.
+Pure. Seconds and ratios come in, ms and % go out; rounding happens only here. Text from requests
+(ids, tenants, routes) is untrusted until it has passed through here.
 """
 
 import html
@@ -18,18 +18,18 @@ LABEL_LENGTH: Final = 40
 
 
 def _significant(value: float) -> str:
-    """Three significant digits, no exponent, thousands grouped."""
+    """Format with three significant digits, no exponent, thousands grouped."""
     if value == 0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     rounded = round(value, digits)
     if rounded and (shorter := max(0, 2 - math.floor(math.log10(abs(rounded))))) < digits:
-        digits = shorter  # 0.9996 rounds up into the next decade
+        digits = shorter  # 0.9996 rounds up to the next decade
     return f"{rounded:,.{digits}f}"
 
 
 def seconds(value_s: float | None) -> str:
-    """A duration with its unit: µs and ms below a second, minutes above two."""
+    """Format a duration with its unit: µs and ms below a second, minutes above two."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     size = abs(value_s)
@@ -47,32 +47,32 @@ def seconds(value_s: float | None) -> str:
 
 
 def growth(value_s: float | None) -> str:
-    """A difference of durations, with its sign: +1.19 s, −9.70 ms."""
+    """Format a difference of durations, with its sign: +1.19 s, −9.70 ms."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     return f"{'−' if value_s < 0 else '+'}{seconds(abs(value_s))}"
 
 
 def tick_seconds(value_s: float) -> str:
-    """A duration at an axis: a round value, without the zeros that say how exact it is."""
+    """Format a round duration for an axis, without trailing zeros."""
     number, unit = seconds(value_s).split(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def count(value: float | None) -> str:
-    """A count, thousands grouped."""
+    """Format a count, thousands grouped."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A count with its noun: 1 request, 2 requests."""
+    """Format a count with its noun: 1 request, 2 requests."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio as a percentage; a small share is never rounded to none, a large never to all."""
+    """Format a ratio as a percentage; never rounds a small share to 0 % or a large one to 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -83,7 +83,7 @@ def percent(ratio: float | None) -> str:
 
 
 def exact_percent(ratio: float | None) -> str:
-    """A ratio near all or none as a percentage whose digits tell it from all: 99.83 %, 98.2 %."""
+    """Format a ratio near 0 or 1 with enough digits to show the difference: 99.83 %, 98.2 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     shown = abs(ratio) * 100
@@ -95,19 +95,19 @@ def exact_percent(ratio: float | None) -> str:
 
 
 def fold(factor: float | None) -> str:
-    """How many times: 11×, 1.4×, 0.05×."""
+    """Format a factor: 11×, 1.4×, 0.05×."""
     return UNKNOWN if factor is None else f"{number(factor)}×"
 
 
 def number(value: float | None) -> str:
-    """A number of any size and unit: three digits, large ones whole."""
+    """Format a number of any size and unit: three digits, large ones whole."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def usd(value: float | None) -> str:
-    """Dollars: to the cent from $1 on, to three digits below."""
+    """Format dollars: to the cent from $1 on, with three digits below."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -115,19 +115,19 @@ def usd(value: float | None) -> str:
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:,.2f}"
-    if size < 5e-10:  # a sum's rounding
+    if size < 5e-10:  # the rounding error of a sum
         return "$0"
     return f"{sign}${size:.{2 - math.floor(math.log10(size))}f}"
 
 
 def tick_usd(value: float) -> str:
-    """Dollars at an axis: a round value, without the zeros that say how exact it is."""
+    """Format round dollars for an axis, without trailing zeros."""
     told = usd(value)
     return told.rstrip("0").rstrip(".") if "." in told else told
 
 
 def span(duration_s: float) -> str:
-    """A time range in words: 15 min, 1 h, 2 d 3 h."""
+    """Format a length of time: 15 min, 1 h, 2 d 3 h."""
     left = round(duration_s)
     parts = []
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
@@ -138,13 +138,13 @@ def span(duration_s: float) -> str:
 
 
 def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
-    """Time of day in the reader's zone; the date before it when asked."""
+    """Format the time of day in the reader's time zone, optionally with the date."""
     at = datetime.fromtimestamp(unix_ns / 1e9, zone)
     return at.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
-    """In which time zone a page's times are: `times in Europe/Berlin, UTC+01:00`."""
+    """Return the time zone of a page's times: `times in Europe/Berlin, UTC+01:00`."""
     offset = datetime.fromtimestamp(unix_ns / 1e9, zone).strftime("%z")
     named = str(zone)
     if named == "UTC":
@@ -153,40 +153,41 @@ def zone_name(zone: tzinfo, unix_ns: int) -> str:
 
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
-    """Time of day to the millisecond."""
-    # From whole numbers: a float of today's nanoseconds is off by some hundred of them.
+    """Format the time of day to the millisecond."""
+    # Integer arithmetic: as floats, today's nanoseconds would be off by a few hundred.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
 
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
-    """Foreign text in one line of at most `length` characters, nothing in it unseen.
+    """Return untrusted text as one line of at most `length` visible characters.
 
-    Control and direction characters are shown as �, so that no label can hide or turn another.
+    Control and direction characters become �, so that no label can hide or reverse another.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
 def for_html(text: str, length: int = LABEL_LENGTH) -> str:
-    """Foreign text to stand inside HTML, as an element's text or an attribute's value."""
+    """Escape untrusted text for HTML, as an element's text or an attribute's value."""
     return html.escape(plain(text, length))
 
 
 def code_html(text: str) -> str:
-    """Our own text as HTML; what stands between backticks is code."""
+    """Escape Tailspan's own text for HTML; text between backticks becomes code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Foreign text inside Markdown, as in the label of a button: no link, image, colour or TeX.
+    """Escape untrusted text for Markdown, as in a button label: no link, image, colour or TeX.
 
-    A colon becomes one that looks alike, because emoji and addresses are found after unescaping.
+    A colon is replaced by a similar character, because Streamlit finds emoji and addresses after
+    unescaping.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)
 
 
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
-    """Foreign text inside a chart; Plotly reads tags and entities, and $…$ as TeX."""
+    """Escape untrusted text for a chart; Plotly parses tags and entities, and $…$ as TeX."""
     return for_html(text, length).replace("$", "&#36;")

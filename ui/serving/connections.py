@@ -1,6 +1,6 @@
-"""Connections to the explorer: how many, and how long each may take for a request.
+"""Limits on the explorer's connections: their number, and the time for a request's head.
 
-uvicorn accepts any number, and waits for the end of a request's head for ever.
+uvicorn accepts any number, and waits indefinitely for the end of a request's head.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MOST_OPEN
 
 MOST_CONNECTIONS: Final = 6 * MOST_OPEN
-"""A browser opens at most six to a host, and reuses them. Below the usual limit of 1,024 open
-files; further ones are closed at once. A page's WebSocket is counted by `ui.serving.routes`."""
+"""A browser opens at most six to a host, and reuses them. The total stays below the usual limit
+of 1,024 open files; more are closed at once. `ui.serving.routes` limits WebSockets."""
 HEAD_S: Final = 20.0
-"""For the head of a request, of which the next one comes within uvicorn's 5 s or not at all. As
-Apache's mod_reqtimeout has it (`RequestReadTimeout header=20`)."""
+"""For the head of a request; uvicorn closes a connection that stays idle for 5 s. Same value as
+Apache's mod_reqtimeout (`RequestReadTimeout header=20`)."""
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's, which closes connections beyond the limit and those that send no request."""
+    """uvicorn's protocol; closes connections beyond the limit and those that send no request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, unless there are too many."""
+        """Accept a connection unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
@@ -30,9 +30,9 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close a connection on which no request has begun since the last look."""
+        """Close a connection on which no request has begun since the last check."""
         if self.transport.is_closing() or self not in self.connections:
-            return  # it has ended, or has become a WebSocket
+            return  # closed, or upgraded to a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete
         if not busy and self.cycle is before:
             self.transport.close()

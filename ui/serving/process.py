@@ -1,9 +1,9 @@
-"""The explorer's process: Streamlit behind our own checks, with what takes long read beforehand.
+"""The explorer's process: Streamlit behind Tailspan's checks, with slow reads done in advance.
 
-    python -P -m ui.serve [STREAMLIT'S OPTIONS, as --name=value]
+    python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Without the reading, the first reader of a page waits for our imports, and the first who asks for a
-cause waits for the columns of the last day's requests.
+Without reading in advance, the first reader of a page waits for the imports, and the first
+question for a cause waits for the columns of the last day's requests.
 """
 
 import hashlib
@@ -39,25 +39,25 @@ from ui.sign_in.redirect import WayBack
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""The longest range that is offered, and what it is compared with."""
+"""The longest range that is offered, plus its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Read ahead of any question: some 180 MB."""
+"""Rows to read in advance: about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
 
 def main() -> None:
-    """Run until told to end."""
+    """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports it
-    # Arrow's own allocator holds more than is used, and takes longer to come by it.
+    # Arrow's own allocator holds more memory than is used, and takes longer to allocate.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     # Not by `streamlit run`: on a wildcard address it asks a server on the internet for the
-    # address of this machine, and it takes messages of 200 MB from a browser.
+    # address of this machine, and it accepts messages of 200 MB from a browser.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Streamlit's options from a command line, with the types that Streamlit wants."""
+    """Parse Streamlit's options from a command line, with the types that Streamlit requires."""
     pairs = (word.removeprefix("--").partition("=") for word in words)
     return {name: _typed(value) for name, _, value in pairs}
 
@@ -87,20 +87,20 @@ def _typed(value: str) -> str | int | bool:
 def application(
     options: Mapping[str, Any], asked: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
-    """Streamlit behind our checks: Host and Origin first, then the routes and who has signed in.
+    """Return Streamlit behind the checks: Host and Origin, then the routes, then sign-in.
 
     Args:
-        options: Streamlit's.
-        asked: how readers sign in; None where nobody has to.
-        environ: may hold TAILSPAN_ALLOWED_HOSTS.
+        options: Streamlit's options.
+        asked: how readers sign in; None if sign-in is off.
+        environ: may contain TAILSPAN_ALLOWED_HOSTS.
 
     Raises:
         ValueError: a name in the environment is not a host name.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # The address to listen on may be a name, and readers who sign in come by the name in `url`.
-    # An IPv6 address is allowed as every address is.
+    # The listen address may be a name, and readers who sign in use the name in `url`.
+    # An IPv6 address is allowed, as every address is.
     names += [
         name
         for name in (address, asked.host if asked else "localhost")
@@ -110,7 +110,7 @@ def application(
     health = f"/{base_path}{HEALTH}" if base_path else HEALTH
     if asked is None:
         return HostGate(Routes(App(_APP), base_path=base_path), hosts, [health])
-    from ui.sign_in.page import SignInPage  # it takes the library of the extra `sign-in`
+    from ui.sign_in.page import SignInPage  # requires a library of the extra `sign-in`
 
     app = App(
         _APP,
@@ -121,9 +121,9 @@ def application(
 
 
 def _secrets(asked: SignIn) -> dict[str, Any]:
-    """What Streamlit calls secrets, in memory: no file of its own, no environment."""
+    """Return Streamlit's secrets from memory: no file, no environment variables."""
     secret = asked.client_secret.reveal()
-    # Of the client's secret, so that a restart signs nobody out and there is one less to keep.
+    # Derived from the client's secret: sessions survive a restart, and no other secret is needed.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{asked.url}/oauth2callback",
@@ -136,13 +136,13 @@ def _secrets(asked: SignIn) -> dict[str, Any]:
 
 def _read_ahead() -> None:
     while True:
-        with suppress(StoreError):  # who opens a page is told
+        with suppress(StoreError):  # opening a page shows the error
             read_ahead(time.time_ns())
         time.sleep(AGAIN_S)
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Have the last hours' columns at hand: an hour at a time, for others ask in between.
+    """Read the last hours' columns, one hour at a time so that pages can read in between.
 
     Raises:
         StoreError: the database cannot be opened, or does not answer.

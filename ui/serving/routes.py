@@ -1,8 +1,8 @@
-"""Which requests reach Streamlit: the routes that the explorer needs, and how many at a time.
+"""The routes that the explorer needs, and limits on its WebSockets.
 
-Streamlit's server has routes that the explorer has no use for: uploads are kept in memory,
-`/_stcore/metrics` reports on the process, the agent's API runs pages. Everything that is not
-listed here is answered with 404, so that a new version of Streamlit opens nothing by itself:
+Streamlit's server has routes that the explorer does not use: uploads are kept in memory,
+`/_stcore/metrics` reports on the process, the agent's API runs pages. Every route that is not
+listed here is answered with 404, so a new version of Streamlit exposes nothing more:
 
 | route | decision |
 |---|---|
@@ -32,13 +32,13 @@ from ui.frame.pages import FIRST, PAGES
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MOST_OPEN: Final = 128
-"""Pages at the same time, of all readers: 77 MB at 0.6 MB each (measured over nine pages)."""
+"""Open pages of all readers: 77 MB at 0.6 MB each (measured over nine pages)."""
 MOST_OPEN_OF_ONE: Final = 48
-"""Pages of one address, so that one reader leaves room to others; a proxy on another machine counts
-as one address unless FORWARDED_ALLOW_IPS names it."""
+"""Open pages of one address, so that one reader leaves room for others. A proxy on another machine
+counts as one address unless FORWARDED_ALLOW_IPS names it."""
 MOST_MESSAGE_BYTES: Final = 1_000_000
-"""Of a message from a browser: the state of a page's controls, some kilobytes. The largest is an
-objective that is tried on the page of SLOs."""
+"""Of a message from a browser: the state of a page's controls, a few kilobytes. The largest one is
+an objective that is tried on the SLOs page."""
 
 _TRY_AGAIN_LATER: Final = 1013
 _VIOLATION: Final = 1008
@@ -70,19 +70,19 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""Takes a request and its path below the base path; None for a reader who may look, else what to
-answer."""
+"""Takes a request and its path below the base path; returns None for an admitted reader, else the
+response."""
 
 
 class Routes:
-    """An ASGI application that passes on what the explorer needs.
+    """An ASGI application that forwards only the routes that the explorer needs.
 
     Args:
         app: Streamlit.
-        base_path: under which it is served, without slashes around it.
-        admission: whether a reader has signed in; None where nobody has to.
-        most: WebSockets open at the same time.
-        most_of_one: the same of one address.
+        base_path: the path that it is served under, without slashes around it.
+        admission: checks whether a reader has signed in; None if sign-in is off.
+        most: limit of open WebSockets.
+        most_of_one: limit of open WebSockets of one address.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Routes:
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Forward the request, or reject it."""
         match scope["type"]:
             case "http":
                 refusal = self._refusal(scope)
@@ -128,7 +128,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """To the path of the page that an address names; links are relative to it."""
+        """Redirect to the path of the page that an address names; links are relative to it."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -162,10 +162,10 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """The scope with the Host of the Origin, which was checked before.
+    """Return the scope with its Host set to that of the Origin, which was checked before.
 
-    Behind a proxy that changes Host, Streamlit would find the two different, and then ask a
-    server on the internet for the address of this machine to compare it with.
+    Behind a proxy that changes Host, the two differ. Streamlit would then ask a server on the
+    internet for the address of this machine to compare it with.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

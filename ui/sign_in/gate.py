@@ -1,7 +1,7 @@
-"""The gate before all pages, where one is wanted: who reads, whether they may, for how long.
+"""The sign-in check before every page: who the reader is, whether they may read, for how long.
 
-The provider's word is in a cookie that Streamlit signs; what it is worth is judged here, each
-time that anything is shown, so that an open page ends with its session.
+The provider's claims are in a cookie that Streamlit signs. They are checked each time that a page
+is drawn, so an open page ends with its session.
 """
 
 import time
@@ -21,27 +21,27 @@ from ui.kit import wording
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""By how much the provider's clock may be ahead of ours."""
+"""Tolerance for a provider's clock that is ahead of ours."""
 
 
 class Verdict(StrEnum):
-    """What a reader's claims come to."""
+    """The result of checking a reader's claims."""
 
     WELCOME = "welcome"
     UNKNOWN = "unknown"
-    """Nobody has signed in."""
+    """Not signed in."""
     ENDED = "ended"
     REFUSED = "refused"
     UNVERIFIED = "unverified"
-    """The provider does not say that the address is theirs."""
+    """The provider has not verified the address."""
 
 
 def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
-    """Whether a reader may look.
+    """Return whether a reader may read.
 
     Args:
-        claims: of the identity token, as Streamlit tells them; with `is_logged_in`.
-        asked: who may.
+        claims: of the identity token, as Streamlit returns them; with `is_logged_in`.
+        asked: the sign-in settings.
         now_s: unix seconds.
     """
     if claims.get("is_logged_in") is not True:
@@ -54,7 +54,7 @@ def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
     if EVERYBODY in asked.allow:
         return Verdict.WELCOME
     email = claims.get("email")
-    # Other alphabets have letters that become one of ours in lower case.
+    # Some letters of other alphabets become ASCII letters in lower case.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return Verdict.REFUSED
     email = email.lower()
@@ -66,7 +66,7 @@ def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
 
 
 def passes() -> bool:
-    """Whether the page may be shown; if not, what is shown is the way in."""
+    """Return whether the page may be shown; if not, show the sign-in link."""
     asked = in_force()
     if asked is None:
         return True
@@ -79,7 +79,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """The same, asking again each time it runs by itself: a session may end meanwhile."""
+    """Wrap a page's body so that each rerun checks again: a session may end in between."""
     asked = in_force()
     if asked is None:
         return body
@@ -94,7 +94,7 @@ def kept(body: Body) -> Body:
 
 
 def way_out() -> None:
-    """Who is signed in, and how to leave; nothing where nobody is asked."""
+    """Show who is signed in and a sign-out button; nothing if sign-in is off."""
     if in_force() is None:
         return
     name = str(st.user.to_dict().get("email") or "you")
@@ -103,7 +103,7 @@ def way_out() -> None:
 
 
 def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
-    """What an open page becomes when its session has ended; `sign_in_page` is what opens."""
+    """Ask the reader of an open page to sign in again; `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(said(asked, verdict, email, failed=False))
     if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
@@ -114,13 +114,13 @@ def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
 
 
 def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
-    """Why a page is not shown, as HTML.
+    """Return why a page is not shown, as HTML.
 
     Args:
         asked: how readers sign in.
-        verdict: what the claims come to.
-        email: the reader's, as the provider says.
-        failed: whether the last try did not succeed.
+        verdict: the result of the check.
+        email: the reader's address from the claims.
+        failed: whether the last sign-in failed.
     """
     provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>"

@@ -1,4 +1,4 @@
-"""The page for a reader who has not signed in, without Streamlit: nothing runs before a sign-in."""
+"""The page for a reader who has not signed in. It is served without Streamlit, so no page runs."""
 
 import time
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ _HEADERS: Final = {
 }
 _STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
 _DEFAULT_PROVIDER: Final = "default"
-"""The name that Streamlit gives to the only provider."""
+"""The name that Streamlit gives to a single provider."""
 
 
 class SignInPage:
-    """Whether a reader may look, and what to answer if not; `ui.serving.routes.Admission`.
+    """Check whether a reader may read, and answer if not; a `ui.serving.routes.Admission`.
 
     Args:
         asked: how readers sign in.
@@ -46,7 +46,7 @@ class SignInPage:
         self._asked = asked
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """None for a reader who may look."""
+        """Return None for an admitted reader, else the response."""
         claims = _claims(Headers(scope=scope), self._asked)
         verdict = judge(claims, self._asked, time.time())
         if verdict is Verdict.WELCOME:
@@ -59,7 +59,7 @@ class SignInPage:
 
 
 def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
-    """What the signed cookie says, as Streamlit reads it for a page."""
+    """Return the claims in the signed cookie, as Streamlit reads them for a page."""
     cookies = cookie_parser(headers.get("cookie", ""))
     kept = _get_signed_cookie_with_chunks(cookies, USER_COOKIE_NAME)
     return _parse_decoded_user_cookie(kept, asked.url) if kept else {}

@@ -1,8 +1,8 @@
-"""The way back: who signs in to see a page sees that page, not the first one.
+"""Return to the requested page after sign-in.
 
-Streamlit comes back to its own root, and a link from an alert says in its query what to show.
-So the query of the page that somebody left is kept in a cookie for the minutes this takes. Only
-a query is kept, never an address: it cannot lead anywhere else.
+Streamlit redirects to its root after sign-in, but a link from an alert has its view in the query.
+So the query of the requested page is kept in a cookie for a few minutes. Only a query is kept, not
+a URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.frame.pages import BY_KEY
 
 FAILED: Final = "sign_in"
-"""In an address: the last try did not succeed."""
+"""Query parameter: the last sign-in failed."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
 KEPT_S: Final = 900
@@ -24,7 +24,7 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""Takes an answer's status and headers, which it may change; the status to answer with."""
+"""Takes a response's status and headers, which it may change; returns the new status."""
 
 
 class WayBack:
@@ -32,7 +32,7 @@ class WayBack:
 
     Args:
         app: Streamlit.
-        url: where people find the explorer, without a slash at its end.
+        url: the public URL of the explorer, without a trailing slash.
     """
 
     def __init__(self, app: ASGIApp, url: str) -> None:
@@ -42,7 +42,7 @@ class WayBack:
         self._attributes = f"; Path={self._path or '/'}; HttpOnly; SameSite=Lax"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look at where a sign-in begins and where it ends; all else passes."""
+        """Handle the requests that begin and end a sign-in; forward all others."""
         path = scope.get("path") if scope["type"] == "http" else None
         if path in (f"{self._path}/auth/login", f"{self._path}/auth/logout"):
             send = self._changing(send, self._leaving(Headers(scope=scope)))
@@ -54,10 +54,10 @@ class WayBack:
         query = self._left(asked.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
-            if status >= _BAD:  # the provider cannot be reached
+            if status >= _BAD:  # the provider does not answer
                 headers["location"] = self._address(query, failed=True)
                 return _REDIRECT
-            if headers.get("location", "").rstrip("/") == self._path:  # out, and nowhere else to go
+            if headers.get("location", "").rstrip("/") == self._path:  # signed out
                 headers["location"] = self._address(query, failed=False)
             headers.append("set-cookie", self._cookie(quote(query, safe=""), KEPT_S))
             return status
@@ -65,7 +65,7 @@ class WayBack:
         return change
 
     def _left(self, referer: str) -> str:
-        """The query of the page that was left; a page's path becomes `page=` in it."""
+        """Return the query of the page that was left; its path becomes `page=`."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:
@@ -78,7 +78,7 @@ class WayBack:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
         asked = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        tried = not {"code", "error"}.isdisjoint(asked)  # else somebody has signed out
+        tried = not {"code", "error"}.isdisjoint(asked)  # otherwise the reader signed out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:
@@ -111,7 +111,7 @@ class WayBack:
         return told
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
-        """Streamlit sends its cookies also in the clear, for it does not know of the proxy."""
+        """Mark Streamlit's cookies as secure; it does not detect the HTTPS of a proxy."""
         if not self._url.startswith("https:"):
             return headers
         marked = [
@@ -129,7 +129,7 @@ class WayBack:
 
 
 def _without_failure(query: str) -> str:
-    """A query as we would write it: a few kilobytes of names and values."""
+    """Re-encode a query without the failure parameter, cut to a few kilobytes."""
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote
     )

@@ -1,4 +1,4 @@
-"""A bill as charts: what it went for, how it went over time, where one's own engines pay. Pure."""
+"""Charts of a bill: its parts, its course over time, and when self-hosting is cheaper. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from ui.views.cost.read import DIMENSIONS, Step, merged
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""Of the bill; what is less would not be seen in it."""
+"""Share of the bill; smaller parts would be invisible."""
 REST: Final = "all others"
 UNTOLD: Final = "not told"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill, begun where those before it end."""
+    """A part of the bill, starting where the previous one ends."""
 
     name: str
     usd: float
@@ -44,7 +44,7 @@ MEANINGS: Final = {
 
 
 def parts(line: Line) -> list[Part]:
-    """What the bill is the sum of, in order; what would not be seen is left out."""
+    """Return the parts that the bill is the sum of, in order, without invisible ones."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -67,7 +67,7 @@ def _sizes(line: Line) -> dict[str, float]:
 
 
 def waterfall(line: Line) -> go.Figure:
-    """The parts from top to bottom, and under them the bill that they sum to."""
+    """Draw the parts from top to bottom, and their sum below them."""
     figure = go.Figure()
     found = parts(line)
     for part in found:
@@ -120,7 +120,7 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: 
 
 
 def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Figure:
-    """What the engines cost an hour, by what it went for."""
+    """Draw the engines' cost per hour by cost category."""
     told = [step for step in steps if step.line is not None]
     figure = go.Figure()
     for name in MEANINGS:
@@ -132,7 +132,7 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
 
 
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
-    """What requests cost an hour, by the values of a label: the dearest, and the rest as one."""
+    """Draw the cost per hour by the values of a label: the most expensive, and the rest as one."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
         for step in steps
@@ -193,7 +193,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
 def break_even(
     even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[Comparison]
 ) -> go.Figure:
-    """Dollars an hour by requests a second: one's own engines, and the managed API."""
+    """Draw dollars per hour by requests per second: self-hosted and the managed API."""
     per_request = sum(each.usd for each in compared) / sum(
         each.tokens.requests for each in compared
     )
@@ -223,7 +223,7 @@ def break_even(
             annotation={
                 "text": f"{name} {wording.number(rps)}/s",
                 "yref": "paper",
-                # One above another: they may lie close.
+                # On separate rows, because they may be close together.
                 "y": 1.0 + 0.1 * place,
                 "yanchor": "bottom",
                 "xanchor": "left" if rps < most * 0.6 else "right",
@@ -258,7 +258,7 @@ def break_even(
 
 
 def table_rows(groups: Sequence[Group], label: str) -> list[list[object]]:
-    """Whom it was for, as a table to take away: dollars whole, unknown empty."""
+    """Return the cost per group for a CSV: unrounded dollars, empty where unknown."""
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",
         "lost_usd", "prompt_tokens", "cached_tokens", "output_tokens", "usd_per_1k_input_tokens",

@@ -1,4 +1,4 @@
-"""The Cost page: the bill, what and whom it was for, and managed prices."""
+"""The Cost page: the bill, its categories and groups, and managed prices."""
 
 import csv
 import io
@@ -43,19 +43,19 @@ START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=price
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that the page shows of a range."""
+    """The data of the page for one range."""
 
     spending: Spending
     newest_unix_ns: int | None
 
     @property
     def simulated(self) -> bool:
-        """Whether any of it comes from the simulator."""
+        """Whether any data comes from the simulator."""
         return self.spending.simulated
 
 
 def read(context: Context) -> Found:
-    """Read the bill, at the prices in force."""
+    """Read the bill at the current prices."""
     try:
         prices = prices_in_force(None, os.environ)
     except PriceError as error:
@@ -72,7 +72,7 @@ def read(context: Context) -> Found:
 
 
 def show(context: Context, seen: Found) -> None:
-    """Draw the bill, what it went for, whom it was for, and managed prices."""
+    """Draw the bill, its categories, its groups, and managed prices."""
     found, view, zone = seen.spending, context.view, context.zone
     total = found.bill.total
     if total is None or total.bill_usd <= 0:

@@ -1,8 +1,8 @@
-"""What a stretch of time cost: the bill, whom it was for, and how it went over time.
+"""The cost of a time range: the bill, the cost per group of requests, and its course over time.
 
-Reads rollups and engines by the minute, so that ten million requests take as long as a few.
-The bill is of engines; of filters only the replica narrows it. All of them narrow whom it was
-for. Stretches of up to three hours are billed piece by piece, longer ones by the hour or day.
+Reads rollups and engines by the minute, so the time does not depend on the number of requests. The
+bill covers engines, so only the replica filter applies to it; all filters apply to the groups.
+Ranges of up to three hours are billed in short steps, longer ones by the hour or day.
 """
 
 from collections import defaultdict
@@ -29,19 +29,19 @@ from ui.kit.filtered_accounts import cells_of, of_replica
 from ui.kit.time_bins import SECOND_NS
 
 DIMENSIONS: Final = PAYERS
-"""What costs are told by: also the labels that the reader can filter by."""
+"""Labels by which costs are grouped, and by which the reader can filter."""
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""A range of up to so many seconds is billed in pieces of so many."""
+"""(longest range, step) in seconds: how finely a range is billed."""
 BY_DAY_S: Final = 4 * DAY_S
-"""Ranges longer than this are told by the day."""
+"""Ranges longer than this are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of the range: what it cost, and whom it was for. `line` is None of no engine."""
+    """A step of the range: its cost, and the cost per group. `line` is None if no engine was up."""
 
     from_unix_ns: int
     to_unix_ns: int
@@ -50,41 +50,41 @@ class Step:
 
     @property
     def hours(self) -> float:
-        """Its length."""
+        """Length of the step in hours."""
         return (self.to_unix_ns - self.from_unix_ns) / SECOND_NS / HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """All that is told of a range."""
+    """The costs of a range."""
 
     window: Window
-    """As it was billed: in whole minutes."""
+    """The billed range: in whole minutes."""
     bill: Bill
-    """Of the replicas in view."""
+    """Of the selected replicas."""
     groups: Sequence[Group]
-    """Of the requests in view, by all of DIMENSIONS."""
+    """The selected requests, grouped by all DIMENSIONS."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """None where something has no price, or not all requests are in view."""
+    """None if a price is missing, or filters exclude requests."""
     energy: Energy | None
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """No engine's time from before is known any more."""
+    """Engine time before this instant has expired."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """What the requests in view cost, with what was computed again; None of none priced."""
+        """Cost of the selected requests, including recomputation; None if none has a price."""
         known = [group.usd for group in self.groups if group.usd is not None]
         return sum(known) if known else None
 
     @property
     def requests(self) -> int:
-        """How many are in view."""
+        """Number of selected requests."""
         return sum(group.requests for group in self.groups)
 
 
@@ -95,14 +95,14 @@ def read_spending(
     prices: PriceList,
     objectives: Sequence[Objective] = (),
 ) -> Spending:
-    """What a range cost.
+    """Return the cost of a range.
 
     Args:
         engine: from `open_database`.
         window: the range.
-        equals: labels that requests are to have, and their replica that engines are to have.
-        prices: in force.
-        objectives: those that a rate must keep to count as reachable.
+        equals: labels of the requests; the replica also selects engines.
+        prices: the current ones.
+        objectives: a rate counts as reachable only if these were met.
     """
     replica = equals.get("replica")
     read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
@@ -146,7 +146,7 @@ def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Ste
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:
-    """A range cut at multiples of so many seconds; what is left over at its ends is shorter."""
+    """Cut a range at multiples of so many seconds; the first and the last piece may be shorter."""
     piece_ns = piece_s * SECOND_NS
     first = window.from_unix_ns // piece_ns + 1
     cuts = range(first * piece_ns, window.to_unix_ns, piece_ns)
@@ -155,7 +155,7 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
-    """A bill by the hour as steps of one or several hours, each as long as the range has of it."""
+    """Return a bill by the hour as steps of one or several hours, cut to the range."""
     lines: dict[int, list[Line]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)
@@ -177,13 +177,13 @@ def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
 def matching(
     groups: Sequence[Group], equals: Mapping[str, str], by: Sequence[str] = DIMENSIONS
 ) -> list[Group]:
-    """Those of the requests that have these labels."""
+    """Return the groups of requests that have these labels."""
     wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
     return [each for each in groups if all(each.labels[at] == value for at, value in wanted)]
 
 
 def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
-    """Groups added up by fewer labels, the dearest first."""
+    """Return groups added up by fewer labels, the most expensive first."""
     places = [list(by).index(name) for name in onto]
     found: dict[tuple[str | None, ...], Group] = {}
     for each in groups:

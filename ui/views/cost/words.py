@@ -1,6 +1,6 @@
-"""The Cost page in words and tables.
+"""The texts and tables of the Cost page.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 import html
@@ -25,14 +25,14 @@ from ui.views.cost.read import Spending
 MOST_ROWS: Final = 40
 MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""Of the bill, from which on idle time is worth a word."""
+"""Share of the bill above which idle time is mentioned."""
 NOTHING: Final = 0.005
-"""Of the bill: so little below zero is a rounding at the range's edges."""
+"""Share of the bill; a negative part this small is a rounding error at the range's edges."""
 NOT_TOLD: Final = "unknown"
 
 
 def sentence(found: Spending, total: Line, view: View) -> str:
-    """The bill in one sentence, and whose part of it is in view."""
+    """Return the bill in one sentence, with the share of the selected requests."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
     if "replica" in view.equals:
@@ -84,7 +84,7 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
 
 
 def advice(total: Line) -> str | None:
-    """What the parts call for; None where nothing stands out."""
+    """Return what to do about the largest parts; None if no part stands out."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
@@ -103,7 +103,7 @@ def advice(total: Line) -> str | None:
 
 
 def rates(bill: Bill) -> str:
-    """What the engines are priced at, and who says so."""
+    """Return the prices of the engines and their sources."""
     named = sorted(
         {
             f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
@@ -119,12 +119,12 @@ def rates(bill: Bill) -> str:
 
 
 def payers(groups: Sequence[Group], label: str, view: View) -> str:
-    """Whom it was for, as a table with bars; a name leads to its requests.
+    """Return the cost per group as a table with bars; a name links to its requests.
 
     Args:
-        groups: by one label.
+        label: this label.
         label: that one.
-        view: the reader's, for the links.
+        view: the reader's view, for the links.
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
@@ -144,7 +144,7 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # Of a group that has a price for some alone, a price a token would be too low.
+    # A group with only some priced requests has no price per token: it would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -165,7 +165,7 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
 
 
 def how_priced(groups: Sequence[Group]) -> str:
-    """Where the costs of requests come from."""
+    """Return where the costs of requests come from."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -177,7 +177,7 @@ def how_priced(groups: Sequence[Group]) -> str:
 
 
 def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
-    """One's own cost beside that of a managed API, by model."""
+    """Return the self-hosted cost beside that of a managed API, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = "".join(
         f"<tr><td>{wording.for_html(each.model)}</td>"
@@ -195,7 +195,7 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
 
 
 def against(found: Spending, total: Line) -> str:
-    """The bill against the managed price of the same tokens, and where it breaks even."""
+    """Compare the bill with the managed price of the same tokens, with the break-even rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -234,13 +234,13 @@ def against(found: Spending, total: Line) -> str:
 
 
 def now_rps(found: Spending) -> float:
-    """Requests a second, on average over the time in which an engine was up."""
+    """Return requests per second, on average over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """What to write so that a model can be compared."""
+    """Return the configuration that enables the comparison for these models."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
@@ -249,7 +249,7 @@ def managed_example(models: Sequence[str]) -> str:
 
 
 def price_example(unpriced: Sequence[Unpriced]) -> str:
-    """A price file for what has none."""
+    """Return a price file for the servers without a price."""
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
@@ -270,7 +270,7 @@ def _yaml(text: str) -> str:
 
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
-    """Which servers have none, and why."""
+    """Return which servers have no price, and why."""
     told = []
     for each in unpriced[:MOST_UNPRICED]:
         what = (
@@ -286,7 +286,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 
 
 def drawn(found: Energy) -> str:
-    """What the GPUs drew."""
+    """Return the energy that the GPUs used."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else " by time"
     grams = found.co2_g
@@ -302,7 +302,7 @@ def drawn(found: Energy) -> str:
 
 
 def notes(found: Spending, zone: tzinfo) -> list[str]:
-    """What the figures leave out."""
+    """Return what the figures exclude."""
     said = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)

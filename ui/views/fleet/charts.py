@@ -1,4 +1,4 @@
-"""One measure of all replicas over time, as a heatmap; and the same as CSV. Pure."""
+"""One measure of all replicas over time, as a heatmap and as CSV. Pure."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ ROW_PX: Final = 22
 
 
 def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
-    """A row for each replica, in the order of the table."""
+    """Draw one row per replica, in the order of the table."""
     shown = fleet.replicas[:MOST]
     names = [wording.for_plotly(replica.name, 60) for replica in shown]
     rows = [f"{place:03d}" for place in range(len(shown))]
@@ -78,7 +78,7 @@ def _line(replica: Replica, measure: Measure, fleet: Fleet) -> list[float | None
 
 
 def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
-    """All measures of all replicas, a row for each bin; unknown is empty. Times are UTC."""
+    """Return all measures of all replicas, one row per bin; unknown is empty. Times are UTC."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(["replica", "from_utc", "bin_s", *MEASURES])

@@ -1,7 +1,7 @@
-"""What replicas run with: the configuration in force, and who differs in which argument. Pure.
+"""Replicas' current configurations, and the arguments in which replicas of a model differ. Pure.
 
-Models are served with different arguments for good reason: only replicas of one model are held
-against each other.
+Different models have different arguments for good reasons: only replicas of the same model are
+compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes tell of one start; what lies nearer together than this is one."""
+"""Several processes report one start; reports closer together than this count as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Group:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """From the group that has most replicas; none for that one itself. `before` is its value."""
+    """Compared with the most common configuration, which is `before`; empty for that one itself."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
-    """The configurations in force, those that most replicas have first.
+    """Return the current configurations, the most common first.
 
     Args:
-        starts: the last of each engine.
-        replicas: those that are there; a start does not say how long it held.
+        starts: the latest of each engine.
+        replicas: the current ones; a start does not record when its engine ended.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -58,7 +58,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
-    """Replica → the arguments in which it differs from most others, in words."""
+    """Return replica → the arguments in which it differs from most others, as text."""
     told: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -70,7 +70,7 @@ def odd(found: Iterable[Group]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """An argument's value as it is typed; a dash where there is none."""
+    """Return an argument's value as typed on the command line; a dash if it has none."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -81,12 +81,12 @@ def shown(value: object) -> str:
 def restarts(
     began: Mapping[str, Iterable[int]], ran_before: Iterable[str], from_unix_ns: int
 ) -> dict[str, list[int]]:
-    """Replica → when it began anew from an instant on; the first beginning of one that was not
-    there before is no restart.
+    """Return replica → its restarts from an instant on. The first start of a replica that did not
+    run before is not a restart.
 
     Args:
-        began: replica → the instants, unix ns, at which any of its processes says it began.
-        ran_before: those that were started earlier.
+        began: replica → the start times, unix ns, of all its processes.
+        ran_before: replicas that were started earlier.
         from_unix_ns: the instant.
     """
     earlier = set(ran_before)

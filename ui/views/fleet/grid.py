@@ -1,7 +1,7 @@
-"""Samples of many engines as one grid per measure: a row for each replica, a column for each bin.
+"""Samples of many engines as a grid per measure: one row per replica, one column per bin.
 
-Pure. Gauges show the most in a bin, summed over a replica's engines; counters what they rose by.
-Several processes of one engine each count a part: their rates add up.
+Pure. Gauges show the maximum in a bin, summed over a replica's engines; counters their increase.
+The processes of one engine each count a part: their rates add up.
 """
 
 from collections.abc import Sequence
@@ -28,34 +28,34 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples in which anybody waited; told in words, never drawn."""
+"""The share of samples with waiting requests; shown as text only."""
 
 Grid = FloatArray
-"""(replicas, bins); NaN where nobody told."""
+"""(replicas, bins); NaN where there is no sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Of each sample which process of an engine told it, and of each process which replica's."""
+    """The engine process of each sample, and the replica of each process."""
 
     told: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) the place of its replica; −1 where it is not wanted."""
+    """(lines,) index of the replica; −1 if it is not wanted."""
     engine: IntArray
-    """(lines,) which engine it is of, among all replicas'."""
+    """(lines,) index of the engine, over all replicas."""
 
 
 def engine_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """The measures of engines.
+    """Return the measures of engines.
 
     Args:
         table: with `ENGINE_COLUMNS`.
-        replicas: the rows wanted.
-        index: (samples,) the bin of each.
-        bins: how many there are.
+        replicas: the wanted rows.
+        index: (samples,) the bin of each sample.
+        bins: number of bins.
     """
     if not table.num_rows:
         return {}
@@ -109,10 +109,10 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """The measures of GPUs: the mean bandwidth of a replica's, and the lowest clock.
+    """Return the measures of GPUs: a replica's mean bandwidth and lowest clock.
 
     Args:
-        table: with `GPU_COLUMNS`; the others as above.
+        table: with `GPU_COLUMNS`; the other arguments are as above.
     """
     if not table.num_rows:
         return {}
@@ -140,7 +140,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _places(told, replicas)
     engine = told.number("engine").astype(np.int64)
     process = told.number("process").astype(np.int64)
-    # As one number each: numpy is slow to tell columns of several apart.
+    # As one number each: numpy is slow at comparing rows of several columns.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(told) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -150,13 +150,13 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """Each key as its place among those that there are."""
+    """Return each key's index among the distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _places(told: Samples, replicas: Sequence[str]) -> IntArray:
-    """Of each sample the place of its replica among those wanted; −1 for the others."""
+    """Return the index of each sample's replica among those wanted; −1 for others."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in told.replica.values), -1])
     found: IntArray = of_code[told.replica.codes].astype(np.int64)
@@ -204,7 +204,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Sums by cell; NaN where no value is known."""
+    """Return the sums per cell; NaN for a cell without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

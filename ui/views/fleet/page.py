@@ -47,7 +47,7 @@ def read(context: Context) -> Reading:
 
 
 def show(context: Context, found: Reading) -> None:
-    """Draw the replicas side by side."""
+    """Draw the replicas side by side, with their problems."""
     if found.fleet.replicas:
         _replicas(context, found)
     else:

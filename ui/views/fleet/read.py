@@ -1,4 +1,4 @@
-"""What the page of the fleet reads from the store, and makes of it."""
+"""The Fleet page's reads from the store, and the calculations on them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that one rendering of the page shows."""
+    """The data of one rendering of the page."""
 
     window: Window
     fleet: Fleet
     configs: Sequence[Group]
     samples_every_s: int | None
-    """How far apart the stretches begin that were read; None where all samples were."""
+    """Seconds between the starts of the sampled pieces; None if all samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
@@ -48,7 +48,7 @@ class Reading:
     has_gpus: bool
     bounds: Sequence[Bound]
     unheeded: Sequence[str]
-    """Filters that engines know nothing of; requests pass them all the same."""
+    """Filters that do not apply to engines; they still apply to requests."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -104,7 +104,7 @@ def _fleet(
     }
     found = requests_of(asked)
     labels = found.label("replica")
-    # The first byte of an answer that was not streamed is its last.
+    # The first byte of a non-streamed answer is also its last.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -118,7 +118,7 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """As narrow as can be drawn, and never narrower than what was read lies apart."""
+    """Return the narrowest bins that can be drawn, at least as wide as the sampling interval."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
@@ -129,7 +129,7 @@ def _bins(window: Window, samples: Downsampled) -> Bins:
 
 
 def _scraped(samples: pa.Table) -> int:
-    """How many replicas only their /metrics told of."""
+    """Return the number of replicas whose only source is /metrics."""
     by_scrape = pc.equal(samples["source"].cast(pa.string()), Source.SCRAPE.value)
     return len(samples.filter(by_scrape.fill_null(False))["replica"].unique())
 
@@ -178,7 +178,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """Replica → the share of samples that tell of a throttled clock, and the reasons told."""
+    """Return replica → the share of samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     told_of = samples_of(gpus)

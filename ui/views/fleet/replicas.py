@@ -1,6 +1,6 @@
-"""The fleet's replicas: what each does, and its problems. Pure.
+"""The replicas of the fleet with their measures and problems. Pure.
 
-Nothing here is a score: a problem is a word with the number behind it.
+There is no score: a problem is a short text with the number behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,24 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""Of all requests, those with the longest TTFT are the slow ones."""
+"""The slow requests are this share of all requests, those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""Slow requests there must be before one replica can be said to have more than its share."""
+"""Minimum number of slow requests before one replica can be reported as slow more often."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Times as often as the others, at least: of many requests chance leaves less than that over."""
+"""Ratio to the others, at least: with many requests, chance alone stays below it."""
 QUEUEING: Final = 0.5
-"""Of the time; a queue that is there for longer than it is not is a problem."""
+"""Share of the time; a queue that exists for longer than this is a problem."""
 LATELY: Final = 6
-"""The last sixth of a range: a queue there is one now, however long it was calm before."""
+"""The last sixth of a range: a queue in it is a current problem, even after a calm start."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a replica: a word or two, the number behind it, and how much it weighs."""
+    """A problem of a replica: a word or two, the number behind it, and its weight."""
 
     what: str
     why: str
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a replica's requests were like."""
+    """The requests of a replica."""
 
     requests: int
     p99_s: float | None
@@ -55,26 +55,26 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Which replicas' requests are slow more often than those of the others."""
+    """Replicas whose requests are slow more often than those of the others."""
 
     hits: Sequence[RiskRatio]
     requests: int
     slow: int
     least_share: float
     most_share: float
-    """Of all requests, the share of the replica that got the fewest, and the most."""
+    """Share of all requests, of the replica with the fewest and of the one with the most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is told of one replica beside its grids; unknown is None."""
+    """Facts about one replica beside its grids; unknown is None."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
-    """When it began anew in the range, unix ns."""
+    """Restart times in the range, unix ns."""
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of its GPUs' samples that tell of a throttled clock."""
+    """The share of its GPUs' samples with a throttled clock."""
     reasons: Sequence[str] = ()
     odd: Sequence[str] = ()
     """Arguments in which it differs from most others of its model."""
@@ -88,20 +88,20 @@ class Replica:
     over_time: Mapping[str, FloatArray]
     """Measure → value per bin."""
     whole: Mapping[str, float | None]
-    """Measure → value of the whole range."""
+    """Measure → value over the whole range."""
     traffic: Traffic | None
     facts: Facts
     problems: Sequence[Problem]
 
     @property
     def weight(self) -> int:
-        """How much is wrong with it."""
+        """Sum of the weights of its problems."""
         return sum(problem.weight for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The replicas, those in problem first."""
+    """The replicas, those with problems first."""
 
     replicas: Sequence[Replica]
     bins: Bins
@@ -109,7 +109,7 @@ class Fleet:
 
     @property
     def with_problems(self) -> Sequence[Replica]:
-        """Those with anything wrong."""
+        """Replicas with at least one problem."""
         return [replica for replica in self.replicas if replica.problems]
 
 
@@ -122,15 +122,15 @@ def fleet(
     imbalance: Imbalance | None,
     facts: Mapping[str, Facts],
 ) -> Fleet:
-    """Put together what was worked out, and name what is wrong.
+    """Combine the calculated measures, and name the problems.
 
     Args:
         names: of the replicas, in the order of the grids' rows.
         bins: the grids' columns.
         over_time: measure → (replicas, bins).
-        whole: measure → (replicas, 1) of the whole range.
+        whole: measure → (replicas, 1) over the whole range.
         traffic: by replica.
-        imbalance: of `imbalance_of`.
+        imbalance: from `imbalance_of`.
         facts: by replica.
     """
     slow = {hit.value: hit for hit in (imbalance.hits if imbalance else ())}
@@ -205,11 +205,11 @@ def _lately(values: FloatArray | None) -> float | None:
 
 
 def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
-    """Requests and P99 of TTFT by replica.
+    """Return requests and P99 of TTFT by replica.
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) NaN where a request has none that counts.
+        ttft_s: (n,) NaN for a request without a TTFT that counts.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -230,8 +230,8 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
 
 def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
-    """Who is slow more often than the others; None where there are too few requests to tell, or
-    one replica alone. Arguments as above."""
+    """Return the replicas that are slow more often than the others; None below the minimum sample
+    size or for a single replica. Arguments as above."""
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
     number = np.bincount(codes, minlength=len(labels.values))
@@ -259,8 +259,8 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Whether a replica's tail is slower than the others' by what the diagnosis calls a growth,
-    and surely: many requests that are slower by little are among the slowest, too."""
+    """Return whether a replica's tail is significantly slower than the others', by at least the
+    diagnosis's growth: many requests that are only a little slower are also among the slowest."""
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:
         return False

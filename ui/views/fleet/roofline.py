@@ -1,4 +1,4 @@
-"""What holds each engine back: memory, arithmetic, neither, or too little to do. Pure."""
+"""The limit of each engine: memory, compute, neither, or too little load. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Beside those that the fleet's grids are made of."""
+"""Columns in addition to those of the fleet's grids."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MOST: Final = 50
-"""Engines that are looked at."""
+"""Engines to analyse, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One engine over the whole range; `window` is None where nothing can be said, and `why`
-    says why not."""
+    """One engine over the whole range; `window` is None if there is no verdict, and `why` is the
+    reason."""
 
     replica: str
     engine: int
@@ -43,9 +43,9 @@ class Bound:
     window: Window | None
     why: str | None = None
     stall_ratio: float | None = None
-    """Of the step time, what no scheduled work explains."""
+    """Share of the step time that scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """Of the tokens in its steps, those of prompts."""
+    """Share of prompt tokens in the tokens of its steps."""
 
 
 def bounds(
@@ -54,13 +54,13 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """The account of each engine.
+    """Return the roofline verdict of each engine.
 
     Args:
         samples: with `ENGINE_COLUMNS`, the fleet's own, and `engine`.
         gpus: with `GPU_COLUMNS` and the fleet's own.
-        starts: the last of each engine.
-        peaks: of devices, before those of the table (`roofline.peaks.device_named`).
+        starts: the latest of each engine.
+        peaks: of devices; override those of the table (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -97,7 +97,7 @@ def bounds(
 
 
 def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """What an engine's steps were made of, by the same counters as the causes are."""
+    """Return the stall and prompt ratios of an engine, from the counters that causes also use."""
     names = told.replica
     rows = names.is_value(replica) & (told.number("engine") == engine)
     prompts = told.rate("scheduled_prefill_tokens_total", rows)
@@ -119,7 +119,7 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """A row for each engine: what holds it back, with both terms in the sentence."""
+    """Return one row per engine: its limit, with both terms in the sentence."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -142,9 +142,9 @@ def _said(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: Window) -> str:
-    """The verdict; where neither term holds the engine back, what its steps show instead. That
-    they take longer than both terms is no evidence of CPU or launches: only time that no
-    scheduled work explains is."""
+    """Return the verdict; if neither term is the limit, what the steps show instead. Step time
+    beyond both terms is no evidence of CPU or launch overhead: only time that scheduled work does
+    not explain is."""
     said = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:
         return said

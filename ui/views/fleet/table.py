@@ -1,6 +1,6 @@
 """The table of replicas as a component; the script sets every text as text.
 
-The rows are made here, purely; `show` alone knows Streamlit.
+The rows are built without Streamlit; only `show` uses it.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""Which columns a narrow page keeps; measures that are not here have none of their own."""
+"""Priority of columns on a narrow page; measures that are not here have no column."""
 
 
 def show(
@@ -40,11 +40,11 @@ def show(
     """Draw the first `MOST` replicas.
 
     Args:
-        fleet: to show.
-        href: where a replica's name leads.
+        fleet: the fleet to show.
+        href: returns the link of a replica's name.
         zone: the reader's time zone.
-        dated: whether the range is so long that times need their date.
-        has_gpus: whether any GPU told anything; without, their columns are left out.
+        dated: whether the range is so long that times need a date.
+        has_gpus: whether there are GPU samples; without them, the GPU columns are omitted.
     """
     component = st.components.v2.component(
         "tailspan.fleet",
@@ -60,7 +60,7 @@ def show(
 
 
 def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
-    """What stands above the columns; `rank` says what a narrow page keeps."""
+    """Return the column headers; `rank` decides which a narrow page keeps."""
     return [
         {"name": "name", "title": "Replica", "help": "Leads to its requests.", "rank": 1},
         {
@@ -102,7 +102,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """What the table shows: texts, and lines from 0 to 1 on one scale for each measure."""
+    """Return the table's texts, and lines from 0 to 1 on one scale per measure."""
     shown = fleet.replicas[:MOST]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [
@@ -125,7 +125,7 @@ def rows(
 
 
 def top(fleet: Fleet, measure: Measure) -> float:
-    """The greatest value of a measure over all replicas, or what means all of it."""
+    """Return a measure's value of 100 %, else its maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [

@@ -1,4 +1,4 @@
-"""The fleet in words. Pure. Returns HTML in which every foreign word has been escaped."""
+"""The texts of the Fleet page. Pure. Returns HTML in which all text from outside is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,13 +9,13 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Replicas that a sentence names; of more it counts the rest."""
+"""Replicas that a sentence names, at most; it counts the others."""
 EVEN: Final = 1.5
-"""The most that one replica may get of requests, against another, and be called even."""
+"""Load is even up to this ratio of the most to the fewest requests of a replica."""
 
 
 def sentence(found: Fleet) -> str:
-    """How many there are, and what is wrong with whom."""
+    """Return how many replicas there are, and which have which problem."""
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
     if not with_problems:
@@ -33,7 +33,7 @@ def _named(replica: Replica) -> str:
 
 
 def imbalance(found: Imbalance | None, replicas: int) -> str | None:
-    """Whether the load and its slowness are even, in one sentence; None for a replica alone."""
+    """Return whether load and slowness are even, in one sentence; None for a single replica."""
     if replicas < 2:
         return None
     if found is None:
@@ -69,7 +69,7 @@ def _shares(found: Imbalance) -> str:
 
 
 def unheeded(labels: Sequence[str]) -> str | None:
-    """Which filters hold for requests alone."""
+    """Return which filters apply only to requests."""
     if not labels:
         return None
     listed = " or ".join(labels)
@@ -77,12 +77,12 @@ def unheeded(labels: Sequence[str]) -> str | None:
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """The same of requests."""
+    """Return a sentence that requests were sampled."""
     return f"TTFT and imbalance are from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[Group]) -> str:
-    """What is in force, and in what the others differ from most."""
+    """Return the configurations, with their differences from the most common one."""
     if not groups:
         return "<p class='note'>No engine reported the arguments it was started with.</p>"
     rows = "".join(_row(group) for group in groups)

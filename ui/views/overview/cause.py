@@ -1,4 +1,4 @@
-"""The cause of the incident under way, for the first page's headline."""
+"""The cause of the open incident, for the headline of the Overview page."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,11 +17,11 @@ from ui.frame.read_cache import kept_evidence, shared
 from ui.kit.slo_status import SloState
 
 EVERY_S: Final = 60
-"""How often it is looked for; it takes a second where there are a million requests."""
+"""Seconds between searches; one takes a second for a million requests."""
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
-    """Return the first cause of the incident that pages; None if there is none, or no cause."""
+    """Return the first cause of the paging incident; None without an incident or a cause."""
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
     if state is None or incident is None:
@@ -38,7 +38,7 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
-    """Answer from the columns that are kept; the same answer as `analysis.explain`'s."""
+    """Answer from the cached columns; the same answer as from `analysis.explain`."""
     kept = kept_evidence(engine)
     found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
     return explain(

@@ -1,4 +1,4 @@
-"""A stretch of time as charts: percentiles with what is usual, traffic, failures. Pure."""
+"""Charts of a range: percentiles with their usual band, traffic, failures. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -15,10 +15,10 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""With three bands nobody could tell which is whose."""
+"""Bands of three percentiles would be impossible to distinguish."""
 
 STILL_RUNNING: Final = 3
-"""Newest bins of which most requests may not have ended yet."""
+"""Newest bins, of which most requests may not have ended yet."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -28,7 +28,7 @@ ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
 }
 
 Stretch = tuple[int, int]
-"""From, to: unix nanoseconds."""
+"""(from, to) in unix nanoseconds."""
 
 
 def latency(
@@ -41,17 +41,17 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """P50, P95 and P99 of one latency, where they usually lie, and what is promised of it.
+    """Draw P50, P95 and P99 of one latency, their usual bands, and its thresholds.
 
     Args:
-        now: the stretch in view.
-        before: what is usual; None where nothing is known of it.
+        now: the selected range.
+        before: the range of the usual bands; None if there is none.
         name: the latency's column.
-        shown: its name.
-        promised_s: thresholds of objectives.
+        shown: its display name.
+        promised_s: thresholds of the objectives.
         incidents: when budgets burned.
-        zone: the reader's.
-        ink: for the page's background.
+        zone: the reader's time zone.
+        ink: colours for the page's background.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
     bands = {each: found for each, found in usual.items() if found is not None and found[0] > 0}
@@ -98,7 +98,7 @@ def latency(
 def traffic(
     now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
-    """Requests a second, by how they ended; and what was usual."""
+    """Draw requests per second by outcome, and their usual band."""
     figure = go.Figure()
     at, width_s = charts.local(now.bins.middles_unix_ns, zone), now.seen_s
     for name, outcomes in ENDINGS.items():
@@ -148,7 +148,7 @@ def traffic(
 def failures(
     now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
-    """The share of requests that got no answer, by why."""
+    """Draw the share of unanswered requests, by reason."""
     figure = go.Figure()
     at = charts.local(now.bins.middles_unix_ns, zone)
     drawn = []
@@ -195,7 +195,7 @@ def failures(
 def _told(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
 ) -> None:
-    """What is the same all along, told wherever the reader points."""
+    """Add hover text that is the same over the whole range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
     figure.add_trace(
         go.Scatter(
@@ -226,7 +226,7 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Of bins in which anyone came: where nobody watched nothing is told from nothing."""
+    """Return the usual band over bins with requests: empty bins may lack data, not traffic."""
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
 
@@ -234,8 +234,8 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # Who is refused is told of at once, who is answered once that is over: in the newest bins the
-    # few that ended are not like the rest, and of a bin that is cut short a few would be a peak.
+    # A refusal is reported at once, an answer only when it ends. The few requests that ended in the
+    # newest bins are not representative, and a bin that is cut short would show a false peak.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -247,7 +247,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def _mark(figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo) -> None:
-    """Incidents as bands behind the lines."""
+    """Draw incidents as bands behind the lines."""
     for from_ns, to_ns in incidents:
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

@@ -1,4 +1,4 @@
-"""What the engines cost an hour just now."""
+"""The current cost of the engines per hour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from ui.kit.filtered_accounts import of_replica
 from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
-"""Long enough for an engine to have told of itself twice."""
+"""Long enough for at least two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """Of the engines that have a price."""
+    """Cost of the engines that have a price."""
 
     usd: float
     engines: int
     unpriced: int
-    """Servers beside them that have none."""
+    """Number of servers without a price."""
 
 
 def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> HourlyCost | None:
-    """What the engines seen at the end of a range cost; None where none has a price."""
+    """Return the cost of the engines seen at the end of a range; None if none has a price."""
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
     if not found.rates:

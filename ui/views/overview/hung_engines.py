@@ -1,4 +1,4 @@
-"""A notice on the overview: replicas that have requests running and take no step."""
+"""A notice on the Overview page: replicas with running requests that take no step."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,18 +10,18 @@ from store.replicas.hung_replicas import Hung, progress
 from ui.kit import wording
 
 MOST: Final = 5
-"""Replicas that the notice names; it counts the others."""
+"""Replicas that the notice names, at most; it counts the others."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:
-    """Show the notice if a replica hangs now, whatever range is selected."""
+    """Show the notice if a replica hangs now, for any selected range."""
     hung = progress(engine, now_unix_ns).hung
     if hung:
         st.html(f"<p class='headline answer hurt'>{sentence(hung)}</p>")
 
 
 def sentence(hung: Sequence[Hung]) -> str:
-    """Return what the notice says, as HTML in which foreign text is escaped."""
+    """Return the text of the notice, as HTML in which text from outside is escaped."""
     said = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running and has made no step for"

@@ -1,6 +1,6 @@
-"""Incidents in words, each with a link to its cause.
+"""The list of incidents, each with a link to its cause.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 import html
@@ -14,11 +14,11 @@ from ui.kit import wording
 from ui.kit.slo_status import SloIncident, SloState
 
 STATES = {"page": "paging", "ticket": "ticket"}
-"""What an incident under way does, by its severity."""
+"""The badge of an open incident, by its severity."""
 
 
 def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
-    """Return the incidents, those under way first."""
+    """Return the incidents, open ones first."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
     burning = [each for each in found if each.burns and not each.open]
     recorded = "".join(

@@ -43,7 +43,7 @@ FAILURES_HELP: Final = "\n".join(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that the page shows of a range."""
+    """The data of the page for one range."""
 
     window: Window
     states: tuple[SloState, ...]
@@ -54,16 +54,16 @@ class Seen:
     filtered: Sequence[tuple[Objective, Counts]]
     """The filtered requests of the range by objective; none without filters."""
     cause: Cause | None
-    """Of the incident under way."""
+    """Of the open incident."""
 
     @property
     def simulated(self) -> bool:
-        """Whether any of it comes from the simulator."""
+        """Whether any data comes from the simulator."""
         return self.now.simulated
 
 
 def read(context: Context) -> Seen:
-    """Read the objectives' state, the range and what it is compared with."""
+    """Read the objectives' state, the range and its baseline."""
     objectives = context.objectives.counted
     at_s = instant_s(context.window, context.now_unix_ns)
     prices = _prices()
@@ -103,11 +103,11 @@ def _prices() -> PriceList:
     try:
         return prices_in_force(None, os.environ)
     except PriceError:
-        return PriceList()  # the page of costs says what is wrong with them
+        return PriceList()  # the Cost page shows the error
 
 
 def show(context: Context, found: Seen) -> None:
-    """Draw the answer, the objectives, the incidents, latencies and traffic."""
+    """Draw the headline, the objectives, the incidents, latencies and traffic."""
     silent_s = context.silence_s(found.newest_unix_ns)
     hung_engines.show(context.engine, context.now_unix_ns)
     _errors(context.objectives)

@@ -1,6 +1,6 @@
-"""How a stretch of time went: percentiles, traffic and outcomes per bin, and what is usual.
+"""Percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-Few requests are read one by one; of many the rollups tell, within 1 %.
+A few requests are read one by one; many come from rollups, within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MOST_READ: Final = 30_000
-"""Requests that are read one by one: a tenth of a second's work."""
+"""Requests to read one by one, at most: about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Of the traffic in view: with less of it, another stretch says nothing of what is usual."""
+"""Share of the selected range's traffic; a baseline with less is not representative."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -36,42 +36,42 @@ _MINUTE_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A stretch of time, bin by bin."""
+    """A range, bin by bin."""
 
     window: Window
     bins: Bins
     outcomes: Mapping[str, IntArray]
-    """(bins,) requests, by how they ended."""
+    """(bins,) requests, by outcome."""
     percentiles: Mapping[str, Percentiles]
     """By latency."""
     rolled: bool
-    """Percentiles are within 1 %, for they come from rollups."""
+    """Whether percentiles come from rollups, and are within 1 %."""
     simulated: bool
 
     @property
     def number(self) -> int:
-        """How many requests."""
+        """Number of requests."""
         return int(sum(each.sum() for each in self.outcomes.values()))
 
     @property
     def seen_s(self) -> FloatArray:
-        """(bins,) seconds of each bin that lie in the window, whose ends may cut two of them."""
+        """(bins,) seconds of each bin inside the window, which may cut the outer bins."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
-        # Rollups fill the first bin to whole minutes.
+        # Rollups extend the first bin to whole minutes.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
         high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
         seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """(bins,) requests that ended in one of these ways."""
+        """Return (bins,) requests that ended in one of these ways."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Where a percentile lay in 8 of 10 bins, in seconds; None where too few tell of it."""
+        """Return the range of a percentile in 8 of 10 bins, in seconds; None for too few bins."""
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
         if known.size < LEAST_BINS:
@@ -83,13 +83,13 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """A stretch of time.
+    """Read a range.
 
     Args:
         engine: from `open_database`.
-        window: the stretch.
+        window: the range.
         equals: the filters.
-        width_ns: of the bins; None for what suits the stretch.
+        width_ns: width of the bins; None chooses one that fits the range.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
@@ -122,11 +122,11 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """What a stretch is held against, in bins of the same width.
+    """Read the baseline of a range, in bins of the same width.
 
-    The baseline that was asked for; else the same hours yesterday, where there was traffic
-    then; else the stretch before, or before `quiet_until_ns` where that is earlier: what burns
-    is not what is usual. None where neither had enough.
+    This is the baseline that the reader chose; else the same hours yesterday, if they had traffic;
+    else the previous range, or the range before `quiet_until_ns` if that is earlier, because an
+    incident is not usual. None if neither had enough traffic.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

@@ -1,6 +1,6 @@
-"""The Overview page in words: the answer, what serving costs, what the bands are.
+"""The texts of the Overview page: the headline, the cost of serving, the usual bands.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 import html
@@ -23,9 +23,9 @@ from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
 MOST_NAMED: Final = 3
-"""Objectives, or groups of one, in a sentence."""
+"""Objectives, or groups of one, that a sentence names."""
 FEWEST: Final = 30
-"""Requests; fewer do not show whether an objective is met."""
+"""Minimum number of requests to judge whether an objective is met."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -50,13 +50,13 @@ class Answer:
 
 
 def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Answer:
-    """Say how the SLOs are doing.
+    """Return the state of the SLOs.
 
     Args:
-        found: of at least one objective.
-        requests: in the selected range, whether or not they count for an objective.
+        found: their states; at least one.
+        requests: in the selected range, whether they count for an objective or not.
         length_s: of the selected range.
-        zone: the reader's.
+        zone: the reader's time zone.
     """
     paging = [each for each in found if each.pages]
     if paging:
@@ -81,18 +81,18 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
-    """Return the answer where no data has come for a while: never green, and of before."""
+    """Return the last headline while no data arrives; "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Answer(mood, f"{before} {found.sentence}")
 
 
 def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
-    """Say how the filtered requests are doing, each objective's worst first.
+    """Return the state of the filtered requests, each objective's worst first.
 
     Args:
         view: with filters.
-        judged: the filtered requests of the selected range, by objective.
+        judged: counts of the filtered requests in the selected range, by objective.
         length_s: of the selected range.
     """
     whose = _filters(view)
@@ -229,7 +229,7 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Over the shortest window, which reacts first; 0 where nothing does."""
+    """Return the burn rate over the shortest window, which reacts first; 0 if there is none."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
@@ -250,7 +250,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def costs(found: HourlyCost, view: View) -> str:
-    """What the engines cost an hour, with a link to the page of costs."""
+    """Return the engines' cost per hour, with a link to the Cost page."""
     href = html.escape(link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
     none = (
@@ -263,7 +263,7 @@ def costs(found: HourlyCost, view: View) -> str:
 
 
 def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """What the charts show, and what their shaded bands are."""
+    """Return what the charts and their shaded bands show."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     within = " Percentiles are within 1 %: there are too many requests to read." * now.rolled
     if before is None:

@@ -1,7 +1,7 @@
-"""One request's charts. Pure: nothing here knows Streamlit.
+"""The charts of one request. Pure, without Streamlit.
 
-All of them share one axis: the same range since its receipt and the same margins, so that a
-moment lies at the same place in each.
+They share one axis, with the same range since the request's receipt and the same margins, so an
+instant is at the same place in each.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from ui.views.request.timeline import Instant, Segment, Stage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""The axis goes on beyond the end for what is written behind the bars."""
+"""The axis continues past the end to leave room for labels beside the bars."""
 NEAR: Final = 0.2
-"""Of the axis; names of instants that are nearer than this are written above one another."""
+"""Share of the axis; labels of instants closer together than this are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
 
 
 def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float) -> go.Figure:
-    """A row for each phase, in it the parts it consists of; the instants as lines across."""
+    """Draw a row per phase with its parts; instants are lines across the rows."""
     figure = go.Figure()
     for stage in stages:
         for segment in stage.segments:
@@ -91,7 +91,7 @@ def _bar(stage: Stage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """How high each name is written, so that none lies on another: the lowest that is free."""
+    """Return the height of each label, the lowest at which it overlaps no other."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -100,7 +100,7 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """A row for each neighbour; the prefill of those that cost the request time in colour."""
+    """Draw a row per neighbour; prefill that delayed the request is coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -159,7 +159,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
 
 
 def _short(name: str) -> str:
-    """The end of an id, which is what differs."""
+    """Return the end of an id, where ids differ."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
@@ -181,7 +181,7 @@ def _told(each: Neighbour) -> str:
 
 
 def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
-    """One quantity under the other."""
+    """Draw the strips, one below the other."""
     figure = make_subplots(
         rows=len(found),
         cols=1,
@@ -205,7 +205,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample tells of the time since the one before it.
+                    # A sample covers the time since the previous one.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[strip.shown(value) for value in values.tolist()],
@@ -254,7 +254,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
 
 
 def _around(at_s: Any, end_s: float) -> Any:
-    """The samples on the axis, the last before it and the first after."""
+    """Return the samples within the axis, plus the last one before and the first one after."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

@@ -1,7 +1,7 @@
-"""The state of one engine and of its GPUs while a request was there, as strips over its axis.
+"""The state of an engine and its GPUs during a request, as strips on the request's axis.
 
-Pure. Seconds since the request's receipt. A value that a sample tells holds for the time since
-the sample before it; what nobody told has no strip.
+Pure. Times are seconds since the request's receipt. A sampled value covers the time since the
+previous sample; a quantity without samples has no strip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,15 +46,15 @@ class Strip:
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that means all of it, where there is one."""
+    """The value of 100 %, if there is one."""
 
 
 def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Waiting, running, KV cache, prefill tokens a step, longest step.
+    """Return waiting, running, KV cache, prefill tokens per step, longest step.
 
     Args:
         table: samples of one engine, with `ENGINE_COLUMNS`.
-        received_unix_ns: where the axis begins.
+        received_unix_ns: the start of the axis.
     """
     if not table.num_rows:
         return []
@@ -81,11 +81,11 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Bandwidth against peak, clock against the highest, and what held it back.
+    """Return memory bandwidth, active multiprocessors and clock as shares of their maximum.
 
     Args:
         table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
-        received_unix_ns: where the axis begins.
+        received_unix_ns: the start of the axis.
     """
     if not table.num_rows:
         return []
@@ -106,12 +106,12 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """What held the GPUs' clocks back, in a sentence; None where nobody told of it.
+    """Return why the GPUs' clocks were throttled, in a sentence; None if there is no such sample.
 
     Args:
         table: with `GPU_COLUMNS`.
-        from_unix_ns: of the request.
-        to_unix_ns: its end; the first sample after it still tells of it.
+        from_unix_ns: the start of the request.
+        to_unix_ns: its end; the first sample after it still covers its last part.
     """
     rows = [
         (gpu, at, reasons)

@@ -1,4 +1,4 @@
-"""What is known of one request beside its phases. Pure."""
+"""The details of one request beside its phases. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(what, value, explanation) of a request; the values are foreign text, not yet escaped."""
+    """Return (name, value, explanation) of a request; values come from outside, not yet escaped."""
     basis = {
         "http": "receipt and delivery seen at the HTTP edge",
         "engine": "HTTP unseen: receipt and delivery as the engine's front end saw them",
@@ -44,7 +44,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _clock(row: Mapping[str, Any]) -> str:
-    """By how much its instants are not the sender's own."""
+    """Return the clock correction of the request's instants."""
     ahead_s = row["clock_ahead_s"]
     return f"{wording.seconds(ahead_s)} ahead; set back" if ahead_s else ""
 

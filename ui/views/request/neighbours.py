@@ -1,6 +1,6 @@
-"""The requests that shared an engine with a request, and which of them delayed it. Pure.
+"""The requests that shared an engine with a request, and their delays to it. Pure.
 
-On the request's own axis: seconds since its receipt, cut off at its end.
+Times are on the request's axis: seconds since its receipt, cut off at its end.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
-"""Requests that are drawn; a batch may hold hundreds."""
+"""Requests to draw, at most; a batch may hold hundreds."""
 
 COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "queue_s", "prefill_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """One of those that shared the engine. Its prefill is None where it is not known."""
+    """A request that shared the engine. Its prefill is None if unknown."""
 
     key: RequestKey
     name: str
@@ -35,29 +35,29 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """What it cost the request; 0 where nothing is known that it cost."""
+    """Seconds by which it delayed the request; 0 if unknown."""
     tokens_meanwhile: float
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Those drawn, which delayed it most or shared the engine longest, and how many in all."""
+    """The neighbours to draw, those with the longest delay or overlap, and the number of all."""
 
     drawn: Sequence[Neighbour]
     number: int
     cost_s: float
-    """What all that cost it time cost together."""
+    """Seconds by which all of them delayed the request."""
     costly: int
-    """How many they are."""
+    """Number of requests that delayed it."""
 
 
 def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
-    """The neighbours of a request.
+    """Return the neighbours of a request.
 
     Args:
         table: of `store.requests.neighbours`, with `COLUMNS` and tokens.
-        victim: its place in it.
-        told: its account, whose delayers are places in the same table.
+        victim: its row in the table.
+        told: its account; delayers in it are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -104,7 +104,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """How many there were, how much they cost it, and how many of them are drawn."""
+    """Return how many neighbours there were, their total delay, and how many are drawn."""
     if not found.number:
         return "No other request shared its engine."
     told = f"{wording.counted(found.number, 'other request')} shared its engine"

@@ -31,9 +31,9 @@ from ui.views.request.read import RequestRead, candidates, missing, read_request
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
-"""How often a request that is not there is looked for again; an id takes a search."""
+"""Seconds between searches for a request that was not found by its id."""
 MOST_LISTED: Final = 6
-"""Requests that delayed it; the chart has more."""
+"""Requests that delayed it in the list; the chart has more."""
 
 LIFE_HELP: Final = (
     "From receipt to end, a row for each phase. Within a phase its own work is drawn first, then "
@@ -52,7 +52,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The request that was asked for, or those that its id may mean."""
+    """The requested request, or the candidates for its id."""
 
     request: RequestRead | None = None
     candidates: Sequence[Mapping[str, Any]] = ()
@@ -65,13 +65,13 @@ class Found:
 
 
 def read(context: Context) -> Found:
-    """Read the request that the address names, if it names one."""
+    """Read the request in the address, if there is one."""
     asked = context.view.request
     return Found() if asked is None else _find(context.engine, asked)
 
 
 def show(context: Context, found: Found) -> None:
-    """Draw the request, or say why there is none."""
+    """Draw the request, or explain why there is none."""
     view = context.view
     asked = "" if view.request is None else str(view.request)
     _ask(asked)
@@ -113,15 +113,15 @@ def _find(engine: Engine, asked: RequestKey | str) -> Found:
 
 
 def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
-    """It may still be running: once it has come in, the page shows it."""
+    """Search again: the request may still be running, and appears once it is stored."""
     try:
-        # Runs with the page first, which has just looked.
+        # The first call is part of the page's run, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, asked)
             if found.request is not None or found.candidates:
                 st.rerun()
     except (Unreadable, StoreError):
-        return  # by the next time it may be back
+        return  # the store may answer the next time
 
 
 def _key(row: Mapping[str, Any]) -> RequestKey:
@@ -249,7 +249,7 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    """Those that cost it time, each a way to its own page."""
+    """Return the requests that delayed it, each with a link to its page."""
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=each.key)))}' target='_self'>"
         f"{wording.for_html(each.name, 60)}</a></td>"

@@ -1,7 +1,7 @@
-"""What the Request page reads from the store.
+"""The Request page's reads from the store.
 
-A stored request does not change; the requests sharing its engine may still arrive. What was read
-is kept for a minute, for all viewers.
+A stored request does not change; the requests sharing its engine may still arrive. Results are
+cached for a minute, for all viewers.
 """
 
 import time
@@ -28,16 +28,16 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""What a request has in common with those it is compared with."""
+"""Labels that a request shares with those it is compared with."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Two samples of an engine are at most so far apart."""
+"""Maximum distance between two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRead:
-    """All that is told of one request."""
+    """The data of one request."""
 
     row: Mapping[str, Any]
     account: Account
@@ -51,14 +51,14 @@ class RequestRead:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What can be said where nothing is called so: what the store has at all."""
+    """What the store contains, for a request that was not found."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
-    """The requests that an id may mean, earliest first."""
+    """Return the requests that an id may refer to, earliest first."""
     try:
         with store_errors():
             return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
@@ -67,7 +67,7 @@ def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
 
 
 def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
-    """One request's story; None where there is no such request."""
+    """Read one request; None if it is not in the store."""
     try:
         with store_errors():
             return shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
@@ -76,7 +76,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
 
 
 def missing(engine: Engine) -> Missing:
-    """What there is instead."""
+    """Read what the store contains instead."""
     with store_errors():
         return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
 
@@ -87,7 +87,7 @@ def _minute() -> int:
 
 def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = find_requests(engine, asked).to_pylist()
-    if not found:  # which is not kept: it may come at any moment
+    if not found:  # not cached: it may arrive at any moment
         raise LookupError(asked)
     return found
 

@@ -1,8 +1,8 @@
-"""One request from received to delivered: its instants, its phases, and the parts inside them.
+"""The timeline of one request: its instants, its phases, and the parts inside them.
 
-Pure. The segments lie end to end from 0 to the end-to-end time. Within a phase its own work
-comes first and what others, preemption and stalls took of it after that: how much is known,
-not when in the phase.
+Pure. The segments lie end to end from 0 to the end-to-end time. Within a phase, the request's own
+work is drawn first, then the delays by other requests, preemption and stalls: their lengths are
+known, not their positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import TERMS
 
 SAME: Final = 0.01
-"""Of the whole; two instants that are nearer than this are told as one."""
+"""Share of the total; a first byte this close to the first token is not drawn separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Segment:
     meaning: str
     colour: str
     pattern: str
-    """Plotly's; it tells apart parts that share their phase's colour."""
+    """Plotly's pattern; distinguishes parts of the same phase, which share a colour."""
     from_s: float
     length_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A phase that began, and what it consists of."""
+    """A phase that began, and its parts."""
 
     name: str
     meaning: str
@@ -50,12 +50,12 @@ class Stage:
 
     @property
     def length_s(self) -> float:
-        """How long it took."""
+        """Duration of the phase in seconds."""
         return sum(segment.length_s for segment in self.segments)
 
     @property
     def to_s(self) -> float:
-        """When it ended."""
+        """End of the phase."""
         return self.from_s + self.length_s
 
 
@@ -75,11 +75,11 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
-    """The phases that began, end to end.
+    """Return the phases that began, end to end.
 
     Args:
         row: the request.
-        parts_s: of `diagnosis.one_request.account`, which sum to its end-to-end time.
+        parts_s: from `diagnosis.one_request.account`; they sum to the request's end-to-end time.
     """
     found: list[Stage] = []
     reached = 0.0
@@ -103,12 +103,12 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
 
 def _whole(phase: str) -> str:
-    """The part that a phase of no length is drawn as."""
+    """Return the part that an empty phase is drawn as."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """The moments of its life that are known, in their order; the last is its end."""
+    """Return the known instants of the request in their order; the last is its end."""
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     for phase, name in (
@@ -127,7 +127,7 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if not any(each.name == "first token" for each in near):
             found.append(Instant("first byte", ttft_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # What never got further ends where its last phase does: one moment, not two.
+    # A request that ended early ends with its last phase: draw one instant, not two.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

@@ -1,7 +1,7 @@
-"""The way from a request to its trace, wherever traces are kept.
+"""The link from a request to its trace, in any trace store.
 
-Pure but for the setting, which the environment holds: a URL in which `{trace_id}` stands for
-the trace. Of a request whose ids came from outside nothing but letters and digits goes in.
+Pure except for reading the setting from the environment: a URL in which `{trace_id}` is the
+placeholder. Ids from outside are percent-encoded.
 """
 
 import os
@@ -15,10 +15,10 @@ EXAMPLE: Final = "https://jaeger.example.org/trace/{trace_id}"
 
 
 def template(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The URL that is set; None where none is.
+    """Return the configured URL; None if it is not set.
 
     Raises:
-        ValueError: it is none, or has no place for the trace; says what is allowed.
+        ValueError: it is not a URL, or has no placeholder; the message names what is allowed.
     """
     given = environ.get(KEY, "").strip()
     if not given:
@@ -37,7 +37,7 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def link(url: str, trace_id: str, span_id: str) -> str:
-    """The address of one trace."""
+    """Return the URL of one trace."""
     for place, value in zip(PLACES, (trace_id, span_id), strict=True):
         url = url.replace(place, quote(value, safe=""))
     return url

@@ -1,6 +1,6 @@
-"""The Request page in words.
+"""The texts of the Request page.
 
-Pure. Returns HTML in which every foreign word has been escaped.
+Pure. Returns HTML in which all text from outside is escaped.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Others that a request must have to be placed among them."""
+"""Minimum number of similar requests to compare a request with."""
 TOLD_PARTS: Final = 3
 WORTH_TELLING: Final = 0.05
-"""Of the whole; what took less is not in the sentence."""
+"""Share of the total; the sentence omits shorter parts."""
 
 _ENDED: Final = {
     Outcome.STOP: "The answer took <b>{whole}</b>",
@@ -30,7 +30,7 @@ _ENDED: Final = {
 
 
 def sentence(row: Mapping[str, Any], told: Account, zone: tzinfo) -> str:
-    """Which request, how it ended, and what took most of its time."""
+    """Return the request, its outcome, and the part that took longest."""
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
@@ -64,7 +64,7 @@ def _most(told: Account, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """How it compares with similar requests; None where it has no latency to compare."""
+    """Return how it compares with similar requests; None if it has no latency to compare."""
     like = " ".join(
         [
             "requests",
@@ -93,7 +93,7 @@ def _of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """What the source of this row could not tell; None where it told all."""
+    """Return what the source of this row does not report; None if it reports everything."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.LESS:
         return f"This request is {data_sources.LESS[source]}."
@@ -109,7 +109,7 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """The instants as a list: each with the time since the receipt; the first by the clock."""
+    """Return the instants as a list with the time since the receipt; the first by the clock."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
@@ -120,7 +120,7 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 
 def parts_table(told: Account, whole_s: float) -> str:
-    """The parts as a table that sums to the whole."""
+    """Return the parts as a table that sums to the total."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
@@ -141,7 +141,7 @@ def _share(seconds: float, whole_s: float) -> str:
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """All that is stored of it, by the names that the database and the commands use."""
+    """Return all stored fields of the request, by the names that the database and the CLI use."""
     rows = "".join(
         f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
         for name, value in row.items()

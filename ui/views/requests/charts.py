@@ -17,7 +17,7 @@ from ui.views.requests.engines import Strip
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
-    """Mean seconds per request and phase, stacked: the bars' height is the mean E2E."""
+    """Draw mean seconds per request and phase, stacked; the height of a bar is the mean E2E."""
     figure = go.Figure()
     at = charts.local(bins.middles_unix_ns, zone)
     totals = means_s.sum(axis=1)
@@ -69,7 +69,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
 
 
 def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
-    """Waiting, running and KV cache in use, under one another."""
+    """Draw waiting, running and KV cache in use, one below the other."""
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.13)
     at = charts.local(found.bins.middles_unix_ns, zone)
     rows = (("waiting", "waiting"), ("running", "running"), ("kv_usage_ratio", "KV used"))

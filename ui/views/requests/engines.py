@@ -1,7 +1,7 @@
 """The engines' state over time: waiting, running, KV cache in use.
 
-Pure. A bin shows the highest value seen in it: a burst that lasted a second is what the
-reader looks for, and a mean would hide it.
+Pure. A bin shows its maximum: readers look for a burst that lasted a second, and a mean would
+hide it.
 """
 
 import math
@@ -23,12 +23,12 @@ MOST_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Lines over time per gauge; with many engines, one line for all of them together."""
+    """Lines over time per gauge; one line for all engines if there are many."""
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """Name of the line → gauge → value per bin, NaN where no sample tells."""
+    """Name of the line → gauge → value per bin, NaN without a sample."""
 
     @property
     def together(self) -> bool:
@@ -37,7 +37,7 @@ class Strip:
 
 
 def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
-    """The bins of a window: as narrow as can be seen."""
+    """Return the narrowest visible bins of a window."""
     length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
     width_s = next(
         (width for width in WIDTHS_S if length_s / width <= MOST_POINTS),
@@ -47,7 +47,7 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
 
 
 def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
-    """Bin the samples of a window, or what is highest of them in each bin."""
+    """Return the maximum of the samples in each bin of a window."""
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
@@ -66,7 +66,7 @@ def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """The engines' names, and of each row which it is. A lone engine goes by its replica."""
+    """Return the engines' names, and each row's engine. A single engine has its replica's name."""
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
     known = sorted(set(pairs))
@@ -87,7 +87,7 @@ def _highest(
 
 
 def _joined(gauge: str, values: FloatArray) -> FloatArray:
-    """Requests add up over engines; of the KV caches the fullest tells."""
+    """Combine the engines: requests are summed; KV cache usage is the maximum."""
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

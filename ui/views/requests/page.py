@@ -29,14 +29,14 @@ from ui.views.requests.read import Reading, read_requests
 
 
 def read(context: Context) -> Reading:
-    """Read the requests and the engines' samples; of many requests rollups, and the slowest."""
+    """Read the requests and the engines' samples; for many requests, rollups and the slowest."""
     latency = context.view.latency
 
     def found() -> Reading:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Of many requests only the slowest by one latency were read.
+    # With rollups, only the slowest by one latency were read.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

@@ -1,4 +1,4 @@
-"""What the Requests page reads from the store."""
+"""The Requests page's reads from the store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ui.views.requests import engines
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that one rendering of the page shows."""
+    """The data of one rendering of the page."""
 
     window: Window
     requests: pa.Table
@@ -29,18 +29,18 @@ class Reading:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """What many requests add up to; `requests` are then the slowest of them alone."""
+    """The aggregates of many requests; `requests` then contains only the slowest of them."""
 
     @property
     def number(self) -> int:
-        """How many requests there are."""
+        """Number of requests."""
         return self.requests.num_rows if self.rolled is None else self.rolled.requests
 
 
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> Reading:
-    """Read a window of requests and samples; of many requests rollups, and the slowest."""
+    """Read a window of requests and samples; for many requests, rollups and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)

@@ -1,6 +1,6 @@
-"""The Requests page in words: how many requests, how slow, what the slowest waited for.
+"""The texts of the Requests page: number of requests, latency, what the slowest waited for.
 
-Pure. Returns HTML in which every foreign word has been escaped; terms carry their
+Pure. Returns HTML in which all text from outside is escaped; terms carry their
 definition as a tooltip.
 """
 
@@ -21,12 +21,12 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """The headline of a table of requests.
+    """Return the headline for a table of requests.
 
     Args:
         table: with ttft_s and e2e_s; at least one row.
         matrix: its phases.layers.
-        length_s: the range the requests were received in.
+        length_s: length of the range in which the requests were received.
         equals: the filters, label → value.
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
@@ -36,7 +36,7 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
 
 
 def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) -> str:
-    """The headline of more requests than were read."""
+    """Return the headline for requests that were read as rollups."""
     first = _came(rolled.requests, length_s, equals)
     tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
     return f"{first}: {tails} Percentiles are within 1 %: there are too many requests to read."
@@ -98,6 +98,6 @@ def _took(found: Largest, of_what: str) -> str:
 
 
 def outcomes(table: pa.Table) -> dict[str, int]:
-    """How many requests ended in each way; every way is named, also the one nobody took."""
+    """Return the number of requests by outcome, including outcomes with none."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}

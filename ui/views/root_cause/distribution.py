@@ -1,6 +1,6 @@
-"""All requests of a stretch by when they came and how long they took: a grid of counts. Pure.
+"""The latencies of all requests over time, as a grid of counts. Pure.
 
-The whole distribution, for lines of percentiles hide what stands between them.
+It shows the whole distribution; percentile lines hide what lies between them.
 """
 
 import math
@@ -17,13 +17,13 @@ COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
-"""What took less is counted as this: a logarithmic axis has no zero."""
+"""Shorter latencies count as this one: a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`counts` is (rows, columns); row i spans edges_s[i] to edges_s[i + 1], which are evenly
-    apart in the logarithm."""
+    """`counts` is (rows, columns); row i spans edges_s[i] to edges_s[i + 1]. The edges are evenly
+    spaced in the logarithm."""
 
     bins: Bins
     edges_s: FloatArray
@@ -31,7 +31,7 @@ class Distribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """Where each row is drawn: (rows,)."""
+        """Return the middle of each row, where it is drawn: (rows,)."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 
@@ -43,10 +43,10 @@ def distribution(
     Args:
         received_unix_ns: (n,).
         latency_s: (n,) NaN where unknown.
-        from_unix_ns: where the grid begins.
-        to_unix_ns: where it ends.
+        from_unix_ns: the start of the grid.
+        to_unix_ns: its end.
 
-    Returns: None where no request has this latency.
+    Returns: None if no request has this latency.
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

@@ -1,7 +1,7 @@
-"""The shape of it: every request by time and latency, and under it what the servers did. Pure.
+"""Heatmap of all requests by time and latency, with the servers' state below it. Pure.
 
-One axis of time for all; what is compared with stands to the left of what is in view. A stretch
-that is dragged over becomes the one in view.
+All share one time axis; the baseline is to the left of the selected range. Dragging over a part
+selects it as the range.
 """
 
 import math
@@ -23,7 +23,7 @@ HEIGHT: Final = 230
 LINE_HEIGHT: Final = 46
 MOST_STARTS: Final = 50
 SHORTEST_S: Final = 5.0
-"""What is dragged over by less is a slip of the hand."""
+"""Seconds; a shorter drag is taken for an accident."""
 
 _MARGINS: Final = 66
 
@@ -41,19 +41,19 @@ def figure(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """The distribution, and the servers' lines on the same axis.
+    """Draw the distribution, and the servers' lines on the same axis.
 
     Args:
-        found: of the whole stretch.
-        lines: on its bins.
-        name: the latency's.
-        window: what is in view.
-        whole: with what it is compared with.
-        onset_unix_ns: when the growth began, where it is known to have.
-        starts: of engines.
-        promised_s: thresholds of objectives.
-        zone: the reader's.
-        ink: for the page's background.
+        found: the distribution of the whole range.
+        lines: on the same bins.
+        name: name of the latency.
+        window: the selected range.
+        whole: the range and its baseline.
+        onset_unix_ns: start of the growth, if known.
+        starts: engine starts.
+        promised_s: thresholds of the objectives.
+        zone: the reader's time zone.
+        ink: colours for the page's background.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)
     drawn = make_subplots(
@@ -65,7 +65,7 @@ def figure(
     at = charts.local(found.bins.middles_unix_ns, zone)
     drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
-    # A heatmap cannot be selected from; these points, which nobody sees, can.
+    # A heatmap has no selection; these invisible points have one.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
     drawn.add_trace(_unseen(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
@@ -96,7 +96,7 @@ def figure(
 
 def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # Between counts and their logarithms: one request is seen, and twice as many are, too.
+    # Square root, between linear and logarithmic: shows single requests, and differences.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
@@ -227,7 +227,7 @@ def _marks(
             y=1,
             xref="x",
             yref="paper",
-            # At the right end there is no room beside the line but on its left.
+            # At the right end, only the left side of the line has room for the label.
             xanchor="left" if instant < late_unix_ns else "right",
             yanchor="bottom",
             showarrow=False,
@@ -243,11 +243,11 @@ def _marks(
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """The stretch of time that a selection spans; None where there is none to speak of.
+    """Return the time range of a selection; None if it is too short.
 
     Args:
-        event: what Streamlit keeps of the chart's selection.
-        zone: the one that the chart was drawn in.
+        event: the chart's selection from Streamlit.
+        zone: the time zone that the chart was drawn in.
     """
     boxes = event.get("selection", {}).get("box", [])
     ends = boxes[0].get("x", []) if boxes else []
@@ -261,6 +261,6 @@ def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
 
 
 def _unix_ns(text: str, zone: tzinfo) -> int:
-    """A wall-clock time as Plotly writes it, to the second."""
+    """Parse a wall-clock time as Plotly writes it, to the second."""
     local = datetime.fromisoformat(text)
     return round(local.replace(tzinfo=zone).timestamp()) * 10**9

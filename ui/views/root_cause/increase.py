@@ -11,14 +11,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Of the growth; parts that moved by less are one step together."""
+"""Share of the growth; parts with a smaller change are combined into one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part's growth on the axis that runs from 0 to the whole; seconds may be negative."""
+    """A part's growth on the axis from 0 to the total; seconds may be negative."""
 
     name: str
     colour: str
@@ -30,7 +30,7 @@ class Step:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[Step]:
-    """The parts in the order of a request's life, the small ones together at the end.
+    """Return the parts in the order of a request's life, with the small ones combined at the end.
 
     Their growths sum to that of all parts.
     """
@@ -56,7 +56,7 @@ def steps(parts: Sequence[PartGrowth]) -> list[Step]:
 
 
 def figure(found: Sequence[Step]) -> go.Figure:
-    """The steps from top to bottom, and under them their sum."""
+    """Draw the steps from top to bottom, and their sum below them."""
     drawn = go.Figure()
     for step in found:
         told = (
@@ -71,7 +71,7 @@ def figure(found: Sequence[Step]) -> go.Figure:
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Room for the figure beside the longest bar, on either side.
+        # Room for the number beside the longest bar, on either side.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
         tickvals=ticks,
         ticktext=[wording.tick_seconds(tick) for tick in ticks],

@@ -1,4 +1,4 @@
-"""The Root cause page: the sentence, the cause, the evidence, what to try."""
+"""The Root cause page: the verdict, the cause, the evidence, what to try."""
 
 from dataclasses import replace
 from datetime import tzinfo
@@ -46,7 +46,7 @@ HITS_HELP: Final = (
 
 
 def read(context: Context) -> Material:
-    """Read the requests and samples of the range and of what it is compared with."""
+    """Read the requests and samples of the range and of its baseline."""
     window, view = context.window, context.view
     span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
     with store_errors():
@@ -63,7 +63,7 @@ def read(context: Context) -> Material:
 
 
 def show(context: Context, found: Material) -> None:
-    """Draw the answer and its evidence, and the slowest requests."""
+    """Draw the verdict and its evidence, and the slowest requests."""
     if not found.number:
         no_data.nothing_in_view(context)
         return
@@ -112,14 +112,14 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
 
 
 def _shape(context: Context, told: Explanation, found: Material) -> None:
-    """The whole distribution; what is dragged over is compared with what was before it."""
+    """Draw the whole distribution; dragging selects a range to compare with the time before it."""
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Another stretch is another chart: the box that led there is not on it.
+    # Each range is a chart of its own: the box that selected it must not stay on it.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -151,11 +151,11 @@ def _dragged(key: str, found: Material, zone: tzinfo) -> None:
         return
     view = navigation.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
     before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
-    # Of what is on the chart already the part before it, where that is as long at least.
+    # The baseline is the charted time before the selection, if it is at least as long.
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
         stretch.to_unix_ns - stretch.from_unix_ns
     )
-    # What lies in an incident is not usual: then the default finds the time before it.
+    # An incident is not usual: then the default baseline is the time before it.
     usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
     navigation.change(replace(view, baseline=before if usual else None))
 
@@ -198,7 +198,7 @@ def _increase(told: Explanation) -> None:
 
 
 def _wider(view: View) -> None:
-    """The way out of too little data: the next longer range."""
+    """For too little data, link to the next longer range."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

@@ -1,7 +1,7 @@
-"""From the store to the answer that the second page shows.
+"""The Root cause page's reads from the store.
 
-What was read is kept with its answers: another latency of the same stretch is asked of the
-same columns, which takes a part of the time that reading them does.
+The columns are cached with their explanations: explaining another latency of the same range is
+much faster than reading the columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,13 +36,13 @@ from ui.views.root_cause.distribution import Distribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
-"""Requests that are listed below an answer."""
+"""Requests in the list below an explanation."""
 
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
 
 class Shape(NamedTuple):
-    """What is drawn of a stretch before it is explained."""
+    """The data of the heatmap, which is drawn before the explanation."""
 
     grid: Distribution
     lines: Sequence[StateLine]
@@ -50,9 +50,9 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Material:
-    """Two stretches of time as columns, and the questions that were asked of them.
+    """The columns of a range and its baseline, and the questions about them.
 
-    `requests` are everybody's; `equals` says whose latency the questions are about.
+    `requests` contains all requests; `equals` selects those that the questions are about.
     """
 
     window: Window
@@ -60,13 +60,13 @@ class Material:
     equals: Mapping[str, str]
     objectives: Sequence[Objective]
     incidents: Sequence[IncidentRow]
-    """Those that the window overlaps, the first to begin in front."""
+    """Those that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the baseline lies, where nobody said another one."""
+    """The incident before which the baseline lies, unless the reader chose a baseline."""
     known: Sequence[IncidentRow]
     """Those of the window and of the time before it."""
     burned: Mapping[str, Objective]
-    """Their objectives by name, those of groups among them."""
+    """Their objectives by name, including those of groups."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -77,17 +77,17 @@ class Material:
 
     @property
     def number(self) -> int:
-        """How many requests the window has of those asked about, whatever is known of them."""
+        """Number of the window's selected requests, with or without known latencies."""
         return len(self._inside)
 
     @cached_property
     def _inside(self) -> Requests:
-        """The window's requests that are asked about."""
+        """The window's selected requests."""
         found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
         return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
-        """Return the answer for one latency.
+        """Return the explanation of one latency.
 
         Args:
             latency: its column.
@@ -97,9 +97,9 @@ class Material:
         return self._explained(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
-        """Return what is said of an incident, in one sentence for all latencies of its objective.
+        """Return the verdict on an incident, in one sentence for all latencies of its objective.
 
-        That objective alone decides, as for `tailspan explain --incident`.
+        Only that objective decides, as in `tailspan explain --incident`.
         """
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
@@ -123,12 +123,12 @@ class Material:
 
     @property
     def whole(self) -> Window:
-        """The window with what it is compared with; alone where that lies far from it."""
+        """The window and its baseline; only the window if they are far apart."""
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
     def shape(self, latency: str) -> Shape | None:
-        """All requests by one latency and time, and the servers' state; None where none has it."""
+        """Return all requests by time and latency, and the servers' state; None if none has it."""
         metric = METRICS[latency]
         if metric not in self._shapes:
             self._shapes[metric] = self._shape(metric)
@@ -145,7 +145,7 @@ class Material:
         return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """When the slowest of the window by one latency were received, slowest first."""
+        """Return when the slowest requests of the window were received, slowest first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
@@ -164,15 +164,15 @@ def read_material(
     objectives: Sequence[Objective] = (),
     known: Sequence[IncidentRow] = (),
 ) -> Material:
-    """Read a window and what it is compared with.
+    """Read a window and its baseline.
 
     Args:
         engine: from `open_database`.
         window: the range in question.
-        baseline: what to compare it with; None for the stretch before it that no incident
-            overlaps, or just before it where that is no longer known.
-        equals: whose latency is asked about.
-        objectives: those in force.
+        baseline: the range to compare with; None for the previous range that no incident
+            overlaps, or for the range just before the window if that has expired.
+        equals: labels of the requests in question.
+        objectives: the current ones.
         known: the incidents of the window and of the time before it.
     """
     span = _span(window)
@@ -218,5 +218,5 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may name an empty range; before 1970 there is no other.
+    # An address may name an empty range; there is no range before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

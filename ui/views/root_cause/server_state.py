@@ -1,7 +1,7 @@
-"""What the servers did meanwhile, on the distribution's own axis: a few lines over its bins. Pure.
+"""The servers' state as lines over the bins of the heatmap. Pure.
 
-Of several replicas a gauge is the mean over all samples of a bin, and a share is that of all
-of them together. A bin that nobody told of has no value.
+For several replicas, a gauge is the mean over all samples of a bin, and a share is that of all
+replicas together. A bin without samples has no value.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity; `values` is (bins,) with NaN where nobody told."""
+    """One quantity; `values` is (bins,) with NaN for a bin without samples."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that means all of it, where there is one."""
+    """The value of 100 %, if there is one."""
 
 
 _GAUGES: Final = (
@@ -45,7 +45,7 @@ _SHARES: Final = (
 
 
 def state_lines(engines: Samples, bins: Bins) -> list[StateLine]:
-    """The quantities that anybody told of."""
+    """Return the quantities that have samples."""
     if not len(engines):
         return []
     at = engines.at_unix_ns

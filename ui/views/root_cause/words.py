@@ -1,7 +1,7 @@
-"""The Root cause page in words.
+"""The texts of the Root cause page.
 
-Pure. Returns HTML in which every foreign word has been escaped: tenants, replicas and models
-stand in causes, levers, evidence and doubts alike.
+Pure. Returns HTML in which all text from outside is escaped: tenants, replicas and models
+appear in causes, levers, evidence and doubts.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""An unexplained share of less is not worth a sentence."""
+"""The sentence omits a smaller unexplained share."""
 
 DAY_S: Final = 86_400
 
@@ -27,7 +27,7 @@ _PLACES: Final = {"replica": "on", "region": "in", "model": "to", "route": "to"}
 
 
 def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
-    """The verdict: what rose from where to where, since when, for how many requests."""
+    """Return the verdict: what rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (
@@ -73,8 +73,8 @@ def _previous(told: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """The incident that the range lies in, with its verdict: the command and the alert use the
-    same words."""
+    """Return the incident in the range with its verdict, in the same words as the command and the
+    alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     said = "no cause is found yet" if cause is None else wording.for_html(cause, 600)
@@ -89,7 +89,7 @@ def _lasted(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(told: Explanation) -> str:
-    """How the objectives on this latency were kept; empty where none can judge."""
+    """Return compliance with the objectives on this latency; empty if none applies."""
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
         f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
@@ -102,7 +102,7 @@ def attained(told: Explanation) -> str:
 
 
 def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
-    """What is wrong although nothing grew; None where nothing is."""
+    """Return what is slow although nothing grew; None if nothing is."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -118,7 +118,7 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 
 
 def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Which stretches were compared, and why the one before an incident."""
+    """Return which ranges were compared, and why the baseline lies before an incident."""
     window, baseline = told.question.window, told.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -134,7 +134,7 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def reason(told: Explanation) -> str:
-    """The first cause with its share and levers; the others, and what none of them takes."""
+    """Return the first cause with its share and levers; the others, and the unexplained share."""
     if not told.causes:
         text = "<p class='cause'>No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
@@ -154,8 +154,8 @@ def reason(told: Explanation) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """What speaks for a cause: a table of numbers before and now; its levers where they are
-    not told above."""
+    """Return the evidence for a cause: a table of numbers before and now; its levers unless they
+    are shown above."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
     head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
@@ -175,7 +175,7 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """A cause's name; the same while its share changes, so that what is unfolded stays so."""
+    """Return a cause's title without its share, so that an unfolded cause stays unfolded."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     shown[0] = shown[0][0].upper() + shown[0][1:]
@@ -183,7 +183,7 @@ def title(cause: Cause) -> str:
 
 
 def hits(told: Explanation) -> str:
-    """Which requests are slow more often than others, and how many kinds were tested."""
+    """Return the kinds of requests that are slow more often, and how many kinds were tested."""
     shown = told.dimensions[:MOST_HITS]
     tested = wording.counted(told.dimensions_tested, "kind") + " of request"
     if not shown:
@@ -210,9 +210,9 @@ def _times(ratio: float) -> str:
 
 
 def _kind(hit: RiskRatio) -> str:
-    """A kind of request: `acme requests with 0–63 output tokens on r2`."""
+    """Return a kind of request: `acme requests with 0–63 output tokens on r2`."""
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
-    if len(names) != len(values):  # a label's own value has an ampersand
+    if len(names) != len(values):  # a label's value contains an ampersand
         names, values = [hit.dimension], [hit.value]
     known = dict(zip(names, values, strict=True))
     tenant = known.pop("tenant", None)
@@ -232,7 +232,7 @@ def _value(value: str) -> str:
 
 
 def doubts(told: Explanation) -> str:
-    """What the data says against itself."""
+    """Return the reasons to doubt the verdict."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
     )

@@ -1,4 +1,4 @@
-"""What a change of the objectives would have meant for stored requests. Pure."""
+"""The effect of a changed objective on stored requests. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An objective as it is and as it would be; None where there is none of that name."""
+    """An objective before and after the change; None if it does not exist."""
 
     name: str
     now: Objective | None
@@ -19,7 +19,7 @@ class Change:
 
 
 def changes(before: Objectives, after: Objectives) -> list[Change]:
-    """Return the objectives that would differ; names and descriptions are not compared."""
+    """Return the objectives that differ; names and descriptions are not compared."""
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         Change(name, old.get(name), new.get(name))
@@ -59,5 +59,5 @@ def _kept(objective: Objective, counts: Counts) -> str:
 
 
 def lines(found: Sequence[tuple[Change, Counts | None, Counts | None]]) -> str:
-    """A sentence for each."""
+    """Return a sentence for each change."""
     return "".join(f"<p>{sentence(*each)}</p>" for each in found)

@@ -17,7 +17,7 @@ from ui.kit import charts, colours, wording
 from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
-"""Shown by the hour."""
+"""Hours to show in the hourly view."""
 
 _HOUR_S: Final = 3_600
 _QUARTER_S: Final = 900
@@ -25,7 +25,7 @@ _QUARTER_S: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A day or an hour: when it begins and ends, and its counts."""
+    """A day or an hour: its start, its end, and its counts."""
 
     from_unix_s: int
     to_unix_s: int
@@ -35,14 +35,14 @@ class Step:
 def read(
     engine: Engine, objective: Objective, goodput: Goodput, at_s: int, zone: tzinfo, by: str
 ) -> tuple[Step, ...]:
-    """The steps in which anything was counted, oldest first: a period by days, or hours.
+    """Return the steps with counts, oldest first: the days of a period, or hours.
 
     Args:
         engine: from `open_database`.
-        objective: whose.
-        goodput: what it counts.
-        at_s: the instant at which they end, in unix seconds.
-        zone: whose days and hours they are.
+        objective: the objective.
+        goodput: the indicator to count.
+        at_s: the end of the last step, in unix seconds.
+        zone: time zone of the days and hours.
         by: "day" or "hour".
     """
     start_s = at_s - HOURS * _HOUR_S if by == "hour" else objective.period_at(at_s).start_s
@@ -72,7 +72,7 @@ def _next(start: datetime, by: str) -> datetime:
 
 
 def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
-    """In how many of the steps the objective was met."""
+    """Return in how many of the steps the objective was met."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)
@@ -86,7 +86,7 @@ def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
 def figure(
     steps: Sequence[Step], objective: Objective, window: Window, zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
-    """The share of good requests, step by step, and what is promised."""
+    """Draw the share of good requests per step, and the target."""
     drawn = go.Figure()
     good = np.array([1 - float(each.counts.bad_ratio or 0) for each in steps])
     target = float(objective.target)

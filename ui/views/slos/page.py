@@ -40,7 +40,7 @@ TRY_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the page shows as of the end of a range."""
+    """The data of the page as of the end of a range."""
 
     states: tuple[SloState, ...]
     newest_unix_ns: int | None

@@ -1,4 +1,4 @@
-"""The SLOs page in words. Pure. Returns HTML in which every foreign word has been escaped."""
+"""The texts of the SLOs page. Pure. Returns HTML in which all text from outside is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,8 +13,8 @@ def sentence(found: Sequence[SloState], defined: int) -> str:
     """Return how many objectives are burning, spent, or within their error budget.
 
     Args:
-        found: the state of those that Tailspan counts itself, groups apart.
-        defined: how many there are.
+        found: the state of those that Tailspan counts itself, group by group.
+        defined: how many objectives there are.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]
