@@ -241,7 +241,7 @@ def test_the_generated_rules_page_once_and_resolve(
         said
     )
     assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in said["description"]
-    assert re.search(r"\d+ of \d+ bad in the last 1m; they burn", said["description"])
+    assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", said["description"])
     assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]

@@ -189,8 +189,8 @@ def test_made_up_groups_neither_grow_the_rules_nor_push_a_tenant_out(promtool: R
 def fired(*pairs: tuple[str, str, str]) -> str:
     """The sentences of pairs of windows, after an hour of 6,000 requests that all failed."""
     return " ".join(
-        f"Fired by the last {long} and {short}: 6000 of 6000 bad in the last {long}; they burn"
-        f" 100.0 and 100.0 times too fast, alerting above {factor}."
+        f"Fired by the last {long} and {short}: 6000 of 6000 bad in the last {long}."
+        f" Burn rates: 100.0 and 100.0, alerting above {factor}."
         for long, short, factor in pairs
     )
 

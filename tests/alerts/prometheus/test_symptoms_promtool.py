@@ -129,9 +129,9 @@ def test_a_high_p99_says_how_high_and_where_to_look(promtool: Run) -> None:
                         "exp_labels": {"model": "a/b c", "severity": "ticket"},
                         "exp_annotations": {
                             "summary": "a/b c: P99 of TTFT is above 2 s",
-                            "description": "At least 3.5s over the last 5 min, for five"
-                            " minutes. After 1 s a reader's train of thought breaks; this"
-                            " is twice as long.",
+                            "description": "At least 3.5s over the last 5 min, for 5 min."
+                            " A wait of more than 1 s interrupts a reader's train of"
+                            " thought; this is twice as long.",
                             "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=root-cause"
                             "&model=a%2Fb+c",
                         },
