@@ -221,8 +221,8 @@ def test_a_page_names_its_group_and_has_its_numbers(promtool: Run) -> None:
                                 " too fast",
                                 "description": "What: web. Objective: 99 % of events good for each"
                                 f" tenant over 30d.\n{fired} \nBudget: 86.34% of 30d is left; at"
-                                " this pace it lasts 6h 13m 0s.\nFirst: look at the dashboards of"
-                                " chat: Tailspan does not see these requests.\nCounted by the"
+                                " this pace it lasts 6h 13m 0s.\nFirst: open the dashboards of"
+                                " chat. Tailspan does not record these requests.\nCounted by the"
                                 " queries of the objective.",
                             },
                         }
