@@ -64,10 +64,10 @@ class Watching(Tailspan):
             return [dict(row) for row in database.execute(statement, values)]
 
     def stored(self, seen: Iterable[Timed]) -> dict[str, Row]:
-        """Every column of these requests, by trace id, once all are there."""
+        """Every column of these requests, by trace id, from the best source, once all are there."""
         wanted = {timed.trace_id for timed in seen}
         self.rows(wanted)
-        rows = self.query("SELECT * FROM requests")
+        rows = self.query("SELECT * FROM requests ORDER BY source = 'instrumentation'")
         return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
 
     def samples(self, replica: str) -> list[Row]:
