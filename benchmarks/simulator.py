@@ -1,10 +1,11 @@
-"""How much faster than the clock does the simulator run?
+"""Measure how much faster than real time the simulator runs.
 
     python benchmarks/simulator.py [--minutes 10]
 
-One replica at 5 requests/s, to rows and samples in memory, as for the diagnosis' cases; then each
-cause, with two replicas and its traffic. CPU time of one core, so that other work on the machine
-does not count. Fails below the limit.
+First, one replica with 5 requests/s is simulated. Its rows and samples are kept in memory, as in
+the cases of `diagnosis.py`. Then each cause is simulated, with two replicas and the cause's
+traffic. The time is CPU time of one core, so that other work on the machine does not count. The
+exit status is 1 if the speed is below the limit.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from simulator.dataset import run  # found by the line above
+from simulator.dataset import run  # found through the path inserted above
 from simulator.faults import CAUSES, Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
@@ -25,7 +26,8 @@ LIMIT = 100.0
 
 
 def measure(config: FleetConfig) -> tuple[float, int, int]:
-    """Simulated seconds of one replica per CPU second; requests and samples created."""
+    """Return the simulated seconds of one replica per CPU second, and the numbers of requests and
+    samples."""
     begun = time.process_time()
     dataset = run(config)
     took_s = time.process_time() - begun
@@ -35,12 +37,12 @@ def measure(config: FleetConfig) -> tuple[float, int, int]:
 
 
 def main() -> int:
-    """Print a line for each; 1 if the first is slower than the limit."""
+    """Print one line per case; 1 if the first case is slower than the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="simulated; default 10")
     duration_s = parser.parse_args().minutes * 60
     one = FleetConfig(replicas=1, workload=Workload(rate_per_s=5.0), duration_s=duration_s)
-    run(replace(one, duration_s=30.0))  # warm
+    run(replace(one, duration_s=30.0))  # warm up
     ratio, requests, samples = measure(one)
     verdict = "ok" if ratio >= LIMIT else "TOO SLOW"
     print(

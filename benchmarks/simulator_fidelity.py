@@ -1,13 +1,13 @@
-"""How far is the simulator from a real vLLM, by phase, under the same load?
+"""Measure how far the simulator is from a real vLLM, by phase, under the same load.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. Its fit of the step
-model, the fit's error and the engine's arguments are taken from its telemetry. The same requests
-then go through a simulated engine with these values. Prints the distances between the two
-distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
-error of a request's time, also as a share of the real mean). Front end and delivery are constants
-of the simulated server, and not fitted.
+A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
+the error of the fit and the engine's arguments are read from its telemetry. The same requests then
+go through a simulated engine with these values. Prints the distances between the two distributions
+of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error of a
+request's time, also as a share of the real mean). Front end and delivery are constants of the
+simulated server and are not fitted.
 """
 
 import argparse
@@ -25,16 +25,16 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from collector.server import Collector  # found by the line above
+from collector.server import Collector  # found through the path inserted above
 from collector.testing import MemorySink, running
+from replay.engine_config import EngineConfig
+from replay.step_model import StepModel
 from rig import serve
 from rig.install import NotHereError, ensure
 from rig.load import Call, send
 from rig.ports import free_port
 from simulator.dataset import run
-from simulator.engine_config import EngineConfig
 from simulator.fleet_config import FleetConfig
-from simulator.step_model import StepModel
 from simulator.trace import TraceRow
 from simulator.workload import Tenant, Workload
 from telemetry.engines import EngineSample
@@ -43,13 +43,14 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Time for the fit before anything is compared."""
+"""Seconds at the beginning in which the step model is fitted. Requests of this time are not
+compared."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def ks(one: Floats, other: Floats) -> float:
-    """Largest distance between two empirical distribution functions."""
+    """Return the largest distance between two empirical distribution functions."""
     points = np.concatenate([one, other])
     below = [
         np.searchsorted(np.sort(each), points, side="right") / each.size for each in (one, other)
@@ -58,13 +59,13 @@ def ks(one: Floats, other: Floats) -> float:
 
 
 def wasserstein_s(one: Floats, other: Floats) -> float:
-    """Mean distance between the two, quantile by quantile."""
+    """Return the mean distance between two distributions, quantile by quantile."""
     shares = (np.arange(1000) + 0.5) / 1000
     return float(np.mean(np.abs(np.quantile(one, shares) - np.quantile(other, shares))))
 
 
 def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
-    """A Poisson load: instants, and random prompts without common prefixes."""
+    """Return a Poisson load: instants, and random prompts without common prefixes."""
     draw = random.Random(1)
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
@@ -75,7 +76,7 @@ def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
 
 
 def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
-    """Send each call at its instant, whether or not the others have ended."""
+    """Send each call at its instant, even if earlier calls have not ended."""
     begun = time.monotonic()
     with ThreadPoolExecutor(128) as pool:
         for at_s, call in planned:
@@ -84,7 +85,7 @@ def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
 
 
 def measured(seconds: float, rate_per_s: float) -> MemorySink:
-    """Read what a real server reports of the load."""
+    """Return the telemetry of a real server under the load."""
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         port = free_port()
@@ -97,16 +98,16 @@ def measured(seconds: float, rate_per_s: float) -> MemorySink:
         )
         try:
             if not serve.wait_until_healthy(port, process):
-                raise SystemExit("the server did not come up")
+                raise SystemExit("the server did not start")
             serve_load(port, calls(seconds, rate_per_s))
-            time.sleep(6.0)  # the last export
+            time.sleep(6.0)  # wait for the last export
         finally:
             serve.stop(process)
     return sink
 
 
 def engine_of(sink: MemorySink) -> EngineConfig:
-    """A simulated engine with the real one's values."""
+    """Return a simulated engine with the real engine's values."""
     fitted = [sample for sample in sink.samples if sample.step_model_base_s is not None]
     if not fitted or not sink.starts:
         raise SystemExit("the server reported no step model or no start")
@@ -128,7 +129,7 @@ def engine_of(sink: MemorySink) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """The fitted coefficients at the end."""
+    """Return the coefficients fitted at the end."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,
@@ -139,7 +140,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """The same requests at the same instants, served by the simulated engine."""
+    """Return the same requests at the same instants, served by the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(
@@ -158,7 +159,7 @@ def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[Req
 
 
 def report(real: Sequence[RequestTimeline], made: Sequence[RequestTimeline]) -> None:
-    """A line for each phase and latency, in ms."""
+    """Print one line per phase and latency, in ms."""
     heads = ("real p50", "p95", "sim p50", "p95", "KS", "W1", "of mean")
     print(f"{'':12}" + "".join(f"{head:>10}" for head in heads))
     for column in COLUMNS:
@@ -176,7 +177,7 @@ def report(real: Sequence[RequestTimeline], made: Sequence[RequestTimeline]) -> 
 
 
 def main() -> int:
-    """Measure, simulate, print; times in ms."""
+    """Measure, simulate, and print the distances in ms."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

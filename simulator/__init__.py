@@ -1,1 +1,1 @@
-"""A discrete-event simulation of a vLLM fleet that sends the instrumentation's own OTLP."""
+"""A discrete-event simulation of a vLLM fleet. It sends the same OTLP as the instrumentation."""

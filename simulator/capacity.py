@@ -1,14 +1,15 @@
-"""Estimate a fleet's capacity, so that faults can load it without breaking it.
+"""Estimate a fleet's capacity. Faults use it to load the fleet without a queue that grows for ever.
 
-Pure. Mean lengths and the step model give the load of a request; a fixed point gives the number of
-requests that run together. Only hits of system prompts are modelled, and no randomness.
+Pure. Mean lengths and the step model give the load of one request. A fixed-point iteration gives
+the number of requests that run together. Only cache hits of system prompts are modelled, without
+randomness.
 """
 
 import math
 from typing import NamedTuple
 
-from simulator.engine_config import EngineConfig
-from simulator.kv_cache import BLOCK_TOKENS
+from replay.engine_config import EngineConfig
+from replay.kv_cache import BLOCK_TOKENS
 from simulator.token_lengths import Lengths
 from simulator.workload import Workload
 
@@ -16,16 +17,16 @@ _QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))
 
 
 class Means(NamedTuple):
-    """The mean request of the workload."""
+    """The mean request of a workload."""
 
     prompt_tokens: float
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Tokens of the shared prompt prefix, which is computed and stored once."""
+    """Tokens of the shared prompt prefix, which is computed and stored only once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Return the means with longer outputs."""
+        """Return the same means, except that outputs are this many times longer."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
@@ -35,7 +36,7 @@ def mean_tokens(lengths: Lengths) -> float:
 
 
 def means_of(workload: Workload, engine: EngineConfig) -> Means:
-    """Return the mean cost of a request for an engine."""
+    """Return the mean request of a workload on an engine."""
     if workload.trace:
         prompts = [float(row.prompt_tokens) for row in workload.trace]
         output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)
@@ -49,7 +50,7 @@ def means_of(workload: Workload, engine: EngineConfig) -> Means:
 
 
 def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
-    """Mean number of system prompt tokens in a prompt."""
+    """Return the mean number of system prompt tokens in a prompt."""
     weights = sum(tenant.weight for tenant in workload.tenants)
     shared = 0.0
     for tenant in workload.tenants:
@@ -60,13 +61,14 @@ def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
-    """Duration of a step with this many decodes and no prefill."""
+    """Return the seconds of a step with this many decodes and no prefill."""
     context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
     return engine.step.step_s(0.0, round(context_tokens), round(running))
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return how many requests run together at this rate; at most all places."""
+    """Return how many requests run together at this rate; at most the number of places in the
+    batch."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -75,23 +77,24 @@ def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
 
 
 def capacity_per_s(engine: EngineConfig, means: Means) -> float:
-    """Return the requests/s of one replica when every place is taken."""
+    """Return the requests/s that one replica serves when its batch is full."""
     seats = float(engine.max_num_seqs)
     return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
 
 
 def blocks(means: Means) -> float:
-    """Return the KV blocks that a request holds when half of its answer is done."""
+    """Return the KV blocks that a request has when half of its answer is produced."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the blocks for this many running requests, plus `spread` standard deviations of the
-    number."""
+    """Return the KV blocks for this many running requests, plus `spread` standard deviations of
+    their number."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:
-    """Return a target utilisation between 0 and 1; severity 1 leaves ease/(1 + ease) free."""
+    """Return a target utilisation between 0 and 1. At severity 1, the share ease/(1 + ease) of the
+    resource stays free."""
     return severity / (severity + ease)

@@ -1,6 +1,7 @@
 """Conditions of a server that change at runtime: clocks, neighbours, links, memory.
 
-Pure. Each fault sets its own value of a condition; the values are added or multiplied.
+Pure. Each fault sets its own value of a condition. The values of several faults are added or
+multiplied.
 """
 
 import math
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from simulator.engine_config import EngineConfig
+from replay.engine_config import EngineConfig
 
 Key = Literal[
     "pace",
@@ -22,16 +23,17 @@ Key = Literal[
     "lost_blocks",
     "pull",
 ]
-"""Factors such as `pace` give how many times longer something takes, 1 being usual: a whole step, a
-step on one rank, the front end's work, a KV transfer, loading an adapter. `clock`: the reduction of
-the GPU's clock. `foreign`: other processes on the GPU. `lost_blocks`: KV blocks that are unused but
-cannot be allocated. `pull`: the share of all requests that goes to this replica regardless of the
+"""The names of the conditions. Some are factors: the duration of an action relative to its usual
+duration, which is 1. Such actions are a whole step (`pace`), a step on one rank, the front end's
+work, a KV transfer, and loading an adapter. `clock` is the reduction of the GPU's clock. `foreign`
+is the number of other processes on the GPU. `lost_blocks` are KV blocks that are unused but cannot
+be allocated. `pull` is the share of all requests that goes to this replica regardless of the
 router."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on, a condition of a replica has this value from this source."""
+    """A change of a replica's condition by a fault. The value is valid from `at_s` on."""
 
     at_s: float
     replica: int
@@ -45,7 +47,7 @@ class Restart:
     """A server stops at `at_s` and is ready again `down_s` later.
 
     Args:
-        config: of the new process; None for the same as before.
+        config: configuration of the new process; None for the previous one.
         new_shape_s: additional duration of the first step of each batch shape.
     """
 
@@ -60,7 +62,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Sort a finite number of events by time."""
+    """Sort events by time. Their number must be finite."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -71,13 +73,13 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Set a source's value; replaces its previous one."""
+        """Set a fault's value, replacing its previous value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:
-        """Return the product of all values; 1 without any."""
+        """Return the product of all values; 1 if there are none."""
         return math.prod(self._words.get(key, {}).values())
 
     def total(self, key: Key) -> float:
-        """Return the sum of all values; 0 without any."""
+        """Return the sum of all values; 0 if there are none."""
         return sum(self._words.get(key, {}).values())

@@ -1,6 +1,6 @@
-"""Growing conversations: each turn's prompt is the whole conversation so far plus a little more.
+"""Conversations: the prompt of each turn is the whole conversation so far and a little more text.
 
-Pure. A few dozen are active at a time; a finished one is replaced by a new one.
+Pure. A few dozen conversations are active at a time. When one ends, a new one replaces it.
 """
 
 import random
@@ -9,19 +9,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversations:
-    """Share of the traffic, and growth of the conversations."""
+    """The share of conversations in the traffic, and how fast conversations grow."""
 
     share: float = 0.7
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Of the first turn, such as a document and a question."""
+    """Tokens of the first turn, for example a document and a question."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """The user's text in each later turn."""
+    """Tokens of the user's text in each later turn."""
 
     @property
     def mean_tokens(self) -> float:
-        """Approximate mean prompt: half of the turns are over, each with its answer."""
+        """Return the approximate mean prompt: that of a conversation in which half of the turns,
+        with their answers, are over."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 
@@ -42,7 +43,7 @@ class Turns:
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Return the next conversation's name and the length of its whole prompt."""
+        """Return the name of the next conversation and the length of its whole prompt."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

@@ -1,7 +1,8 @@
-"""A simulation as rows and columns, with its ground truth: no network, no database, no clock.
+"""A simulation as rows and columns, with its ground truth. This module uses no network, database or
+clock.
 
-For building hundreds of cases. A dataset contains exactly what a collector would have stored of the
-same fleet, and the ground truth beside it.
+Use a dataset to build hundreds of cases. It contains the rows that a collector would store for the
+same fleet, and the ground truth.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,18 +29,18 @@ _ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """One case: its telemetry in order of time, and the active causes."""
+    """One case: its telemetry in order of time, and its active causes."""
 
     config: FleetConfig
-    """Including what its faults need."""
+    """The configuration, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
-    """In order of receipt."""
+    """The requests, in the order in which they were received."""
     samples: list[EngineSample]
     gpus: list[GpuSample]
     starts: list[EngineStart]
     lost: int
-    """Requests that found no server; no server reports them."""
+    """Number of requests that found no server. Servers do not report these requests."""
 
     def request_table(self) -> pa.Table:
         """Return the requests as `store.queries.request_table` returns them."""
@@ -70,7 +71,7 @@ def run(config: FleetConfig) -> Dataset:
     """Simulate a fleet to its end.
 
     Raises:
-        ValueError: it has no end.
+        ValueError: the fleet's configuration has no end.
     """
     if config.duration_s is None and not config.workload.trace:
         raise ValueError("duration_s: None; allowed: more than 0, because a dataset has an end")
@@ -110,7 +111,7 @@ def run(config: FleetConfig) -> Dataset:
 
 
 def table_of(noun: type, rows: Sequence[Any]) -> pa.Table:
-    """Return rows as columns, named and typed as in the store."""
+    """Return rows as columns, with the store's names and types."""
     hints = get_type_hints(noun)
     return pa.table(
         {name: _column(hint, (getattr(row, name) for row in rows)) for name, hint in hints.items()}

@@ -1,4 +1,4 @@
-"""A fault as data: a cause of CAUSES, its time, severity and replica."""
+"""A fault as data: a cause, its time, its severity and its replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,19 +27,19 @@ CAUSES: Final = (
     "replica_imbalance",
     "config_change",
 )
-"""The ids that `tailspan explain` prints."""
+"""The cause ids that `tailspan explain` prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A cause active in [start_s, end_s) with a severity; 1 is clearly visible."""
+    """A cause that is active in [start_s, end_s). A severity of 1 is clearly visible."""
 
     cause: str
     start_s: float
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The affected replica, for causes that affect one."""
+    """The affected replica, for causes that affect a single replica."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

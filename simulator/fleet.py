@@ -1,6 +1,6 @@
-"""A fleet in virtual time: replicas behind a router, second by second.
+"""A fleet in virtual time: replicas behind a router, advanced second by second.
 
-Pure: the configuration and its seed determine every record and sample.
+Pure. The configuration and its seed determine every record and every sample.
 """
 
 import heapq
@@ -12,19 +12,19 @@ from operator import attrgetter
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
+from replay.step_clock import Stall
 from simulator.conditions import Change, Event, Restart
 from simulator.faults import INJECTIONS, world_of
 from simulator.fleet_config import FleetConfig, Router
 from simulator.replica import Replica
 from simulator.routing import Routing
-from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""One sample of each engine and GPU per second, as the instrumentation takes them."""
+"""Interval of the samples of each engine and GPU, in seconds: the same as the instrumentation's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ReplicaSecond:
     replica: str
     region: str
     records: list[RequestRecord]
-    """Requests delivered in this second, in order."""
+    """Requests whose answers were delivered in this second, in order."""
     state: EngineState | None
     """None while the server is down."""
     gpus: tuple[GpuSample, ...]
@@ -47,13 +47,13 @@ class Second:
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     lost: int = 0
-    """Requests so far that found no server; no server reports them."""
+    """Number of requests so far that found no server. Servers do not report these requests."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Run the fleet, a second at a time, until every request has ended.
+    """Run the fleet until every request has ended, one second at a time.
 
-    Adds to the fleet what its faults need (`world_of`).
+    The fleet first gets everything that its faults require (`world_of`).
     """
     yield from _Fleet(world_of(config)).seconds()
 
@@ -164,7 +164,8 @@ class _Fleet:
         for request in config.workload.arrivals(f"{config.seed}:workload"):
             for fault, change in rewrites:
                 if fault.start_s <= request.at_s < fault.end_s:
-                    request = change(request)  # one after the other
+                    # Each change applies to the result of the previous change.
+                    request = change(request)
             yield request
 
     def _events(self) -> Iterator[Iterator[Event]]:
@@ -175,7 +176,7 @@ class _Fleet:
                 yield self._sourced(number, inject(fault, self._config, chance))
 
     def _sourced(self, number: int, events: Iterator[Event]) -> Iterator[Event]:
-        """Events, each with its fault as source; none after the end of the traffic."""
+        """Yield events with their fault as source. Omit events after the end of the traffic."""
         for event in events:
             if event.at_s >= self._limit_s:
                 return

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from simulator.engine_config import EngineConfig
+from replay.engine_config import EngineConfig
 from simulator.fault import Fault
 from simulator.workload import Workload
 
@@ -19,16 +19,16 @@ class FleetConfig:
 
     replicas: int = 2
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
-    """Of the whole fleet."""
+    """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Assigned to the replicas in turn."""
+    """Regions, which are assigned to the replicas in turn."""
     model: str = "llama-3-8b-sim"
     seed: int = 1
     duration_s: float | None = None
-    """How long requests arrive; None for no end, or until the end of a trace."""
+    """Seconds during which requests arrive. None means no end, or the end of a trace."""
     started_unix_ns: int = 0
     """The wall clock at virtual time 0."""
 

@@ -1,7 +1,8 @@
 """GPU samples of a simulated server, computed from its engine's work.
 
-Pure. Bytes and FLOPs follow from steps, contexts and tokens; activity from the time in steps. If
-one rank is slow, the others wait in a collective, which uses few multiprocessors.
+Pure. Bytes and FLOPs are computed from steps, contexts and tokens, and activity from the time in
+steps. If one rank is slow, the others wait in a collective operation, which uses few
+multiprocessors.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ from typing import Any
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.hardware import Machine
 
+from replay.engine_config import EngineTotals
 from simulator.conditions import Conditions
-from simulator.engine_config import EngineTotals
 from telemetry.gpus import GpuSample, GpuSource
 
 DEVICE = "NVIDIA H100 80GB HBM3"
@@ -35,7 +36,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""Llama-3-8B, as a real engine reports it; the numbers above follow from it."""
+"""Llama-3-8B, as a real engine reports it. The numbers above are computed from this shape."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -45,14 +46,14 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of the multiprocessors that a waiting collective keeps active."""
+"""Share of the multiprocessors that a waiting collective operation keeps active."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Bytes that each rank exchanges per token: two all-reduces per layer."""
+"""Bytes that each rank exchanges per token, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
-    """Return the machine description of an engine with this many ranks."""
+    """Return the machine of an engine with this many ranks."""
     return Machine(DEVICE, ranks, {**_SHAPE, "tensor_parallel_size": ranks})
 
 
@@ -66,13 +67,13 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals; the driver's continue."""
+        """Reset the engine's totals. The driver's totals continue."""
         self._before = EngineTotals()
 
     def sample(
         self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
     ) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples since the last call, `over_s` ago."""
+        """Return the GPUs' samples since the last call, which was `over_s` seconds ago."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

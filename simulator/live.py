@@ -1,9 +1,9 @@
-"""Run a simulated fleet against the clock: first the past, then live.
+"""Run a simulated fleet against the clock: first past data, then live data.
 
-The simulation is pure; this is its shell, with a clock and a collector. Virtual time is bound to
-the wall clock at the start. Past seconds are sent as fast as the collector accepts them, later ones
-when they are over. A run with an end stops when everything is delivered, or when the collector has
-accepted nothing for a minute.
+The simulation is pure. This module adds a clock and a collector. Virtual time is bound to the wall
+clock at the start. Past seconds are sent as fast as the collector accepts them, and later seconds
+when they are over. If a run has an end, it stops when all data is delivered, or when the collector
+has accepted no data for a minute.
 """
 
 import os
@@ -29,30 +29,31 @@ from telemetry.gpus import GpuSample
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
-"""How long a stop waits for the collector to accept the rest."""
+"""Time limit in seconds for the collector to accept the remaining data after a stop."""
 PROGRESS_S = 5.0
-"""How often a run that waits for the collector reports what is left."""
+"""Interval in seconds at which a waiting run reports how much data is left."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""If the run is further behind the clock than this, batches are filled; otherwise each second is
-sent."""
+"""If the run is behind the clock by more than this many seconds, it sends full batches. Otherwise
+it sends a batch each second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to simulate, and where to send it."""
+    """The fleet to simulate, and the collector to send its data to."""
 
     endpoint: str
     """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
-    """`started_unix_ns` and `duration_s` are set from the two fields below."""
+    """The configuration of the fleet. Its `started_unix_ns` and `duration_s` are set from the two
+    fields below."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """How long requests arrive after the start; None until stopped; 0 with a backfill sends the
-    past only."""
+    """Seconds after the start during which requests arrive. None means until the run is stopped.
+    With 0 and a backfill, only past data is sent."""
     service: str = "vllm"
     truth: Path | None = None
-    """File for the active causes, one line of JSON each."""
+    """File for the active causes, one JSON object per line."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
@@ -80,19 +81,19 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate and send until the plan's end and full delivery, or until `stop` is set.
+    """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
 
-    After a stop, queued data gets a few seconds. A plan with an end also gives up if the collector
-    has accepted nothing for `patience_s`.
+    After a stop, queued data has a few seconds to be sent. A plan with an end also stops if the
+    collector has accepted no data for `patience_s`.
 
     Args:
-        plan: what to simulate, and where to send it.
-        stop: set it to end, from any thread or a signal handler.
-        log_line: receives progress and problems, a line at a time.
+        plan: the fleet to simulate, and the collector.
+        stop: set it to stop the run, from any thread or a signal handler.
+        log_line: receives progress and problems, one line at a time.
         clock_ns: the wall clock.
-        wait: waits for some seconds, or until `stop`.
-        patience_s: how long the collector may accept nothing.
-        progress_s: how often to report what is left.
+        wait: waits for a number of seconds, or until `stop` is set.
+        patience_s: time limit in seconds for a collector that accepts no data.
+        progress_s: interval in seconds between reports of how much data is left.
 
     Returns: what was sent, and what was not delivered.
     """
@@ -192,11 +193,11 @@ class _Batches:
 
     @property
     def given_up(self) -> bool:
-        """Whether a run with an end has waited long enough for the collector."""
+        """Return whether a run with an end has waited for the collector long enough."""
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a second; send a full batch, waiting for room."""
+        """Add a second. Send a full batch, waiting for room in the queue."""
         ended = []
         for told in second.replicas:
             resource = self._resource(told)
@@ -212,7 +213,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Send what there is; if the queue is full, drop and count it."""
+        """Send the collected seconds. If the queue is full, drop and count them."""
         if self._records:
             self._sender.offer(Requests(self._records))
             self._records = []
@@ -220,7 +221,7 @@ class _Batches:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Send what there is, and wait until the collector has answered all of it."""
+        """Send the collected seconds, and wait until the collector has answered all batches."""
         if self._records:
             self._sender.put(Requests(self._records), self._stop)
             self._records = []

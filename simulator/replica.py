@@ -1,6 +1,8 @@
-"""One server of the fleet: front end, engine, delivery; requests in, records out.
+"""One server of the fleet with front end, engine and delivery. It receives requests and returns
+records.
 
-Pure. It can restart: requests in flight then fail, and the new engine has no state of the old.
+Pure. The server can restart. Requests in flight then fail, and the new engine starts with an empty
+state.
 """
 
 import random
@@ -8,30 +10,34 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
+from tailspan_vllm.engine_core.step_model import StepModel as Fit
+from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_state.config_fingerprint import fingerprint
 from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.parts import Parts, QueueParts
 from tailspan_vllm.request.record import Outcome, RequestRecord
 
+from replay.engine import Engine
+from replay.engine_config import EngineConfig
+from replay.front_end import TOKEN_S, FrontEnd, FrontEndModel
+from replay.job import Job
+from replay.step_clock import Stall
 from simulator.conditions import Change, Conditions, Restart
-from simulator.engine import Engine
-from simulator.engine_config import EngineConfig
-from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
-from simulator.job import Job
-from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 
+_FRONT_END = FrontEndModel()
 _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
-"""Time until the server notices that a client has left."""
+"""Seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
-"""Capacity of a slow client's connection: 16 KiB of events."""
+"""Capacity of a slow client's connection in tokens: 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
-"""Of KV transfers: about 100 Gbit/s."""
+"""Bandwidth of KV transfers: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt that is computed elsewhere; the rest is computed here."""
+"""Share of the prompt that another server computes. This server computes the rest."""
 _CORE_SHARE = 0.9
 """Share of the time in steps in which the engine core uses its CPU."""
 _HOST_CPUS = 16
@@ -47,12 +53,12 @@ class Replica:
     """One vLLM server.
 
     Args:
-        name: its `service.instance.id`.
-        region: its `cloud.region`.
+        name: the server's `service.instance.id`.
+        region: the server's `cloud.region`.
         model: the served model's name.
-        config: of its engine.
-        seed: of its noise and ids.
-        stalls: when its engine stands still, from an instant on.
+        config: the engine's configuration.
+        seed: seed of the noise and of the ids.
+        stalls: returns the times when the engine stops, from an instant on.
         started_unix_ns: the wall clock at virtual time 0.
     """
 
@@ -81,7 +87,7 @@ class Replica:
         self._config = config
         self._ready_s: float | None = None
         self._loading_s: float | None = None
-        """How long the last start took; of the first one it is not known."""
+        """Duration of the last start in seconds; None for the first start."""
         self._restart: Restart | None = None
         self._host_busy_s = 0.0
         self._sampled_s = 0.0
@@ -89,21 +95,22 @@ class Replica:
 
     @property
     def up(self) -> bool:
-        """Whether it accepts requests."""
+        """Whether the server accepts requests."""
         return self._ready_s is None
 
     @property
     def outstanding(self) -> int:
-        """Requests in the engine or on their way to it."""
+        """Number of requests in the engine or on their way to it."""
         return self._engine.outstanding
 
     @property
     def ready_s(self) -> float | None:
-        """When it will be up again; None while it is up."""
+        """Instant at which the server will be up again; None while it is up."""
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Apply a changed condition; the replica has been advanced to its instant."""
+        """Apply a changed condition. The replica must have been advanced to the instant of the
+        change."""
         self.conditions.set(change)
         self._apply()
 
@@ -120,20 +127,20 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Receive a request at its instant, to which the replica has been advanced.
+        """Receive a request. The replica must have been advanced to the instant of the request.
 
-        Returns: the record of a rejected request; None for an accepted one.
+        Returns: the record of a rejected request; None for an accepted request.
         """
         record = self._record(request)
         config = self._engine.config
-        arrived = request.at_s + READ_S
+        arrived = request.at_s + _FRONT_END.read_s
         too_long = request.prompt_tokens + request.output_tokens > config.max_model_len
         unknown = request.lora is not None and not config.max_loras
         if request.malformed or too_long or unknown:
             return _refused(record, arrived, 400, "400")
-        if self._engine.waiting >= config.max_num_queued_reqs:
+        if self._engine.full:
             return _refused(record, arrived, 503, "max_num_queued_reqs")
-        queued = self._front_end.take(arrived, request_s(request.prompt_tokens))
+        queued = self._front_end.take(arrived, _FRONT_END.request_s(request.prompt_tokens))
         record.arrived, record.queued = arrived, queued
         record.engine = 0
         record.lora = request.lora
@@ -148,8 +155,7 @@ class Replica:
                 prompt_tokens=request.prompt_tokens,
                 output_tokens=request.leaves_after_tokens or request.output_tokens,
                 queued=queued,
-                prefix=request.prefix.name if request.prefix else None,
-                prefix_tokens=request.prefix.tokens if request.prefix else 0,
+                prefixes=(request.prefix,) if request.prefix else (),
                 lora=request.lora,
                 acceptance=request.acceptance,
                 fetch_s=self._fetch_s(fetched) if fetched else 0.0,
@@ -160,7 +166,8 @@ class Replica:
         return None
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run to `until`; return the records of requests that produced their last token by then."""
+        """Run until `until`. Return the records of the requests that have produced their last token
+        by that time."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -168,7 +175,8 @@ class Replica:
         return [self._ended(job) for job in self._engine.advance(until)]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples since the last call; they exist while the server is down."""
+        """Return the GPUs' samples since the last call. GPUs have samples while the server is down,
+        too."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -176,12 +184,12 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state, None while it is down. Call once per sample: the longest step
-        is since the last call."""
+        """Return the engine's state; None while it is down. Call this once per sample, because the
+        longest step is measured since the last call."""
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
-        fit = engine.clock.fit
+        fit = self._fit
         gauges: dict[str, int | float] = {
             names.WAITING: engine.waiting,
             names.DEFERRED: engine.deferred,
@@ -191,7 +199,7 @@ class Replica:
             **self._unfinished(at_s),
         }
         longest_step_s = engine.take_longest_step_s()
-        if longest_step_s is not None:  # an idle second has no longest step
+        if longest_step_s is not None:  # In a second without steps, there is no longest step.
             gauges[names.LONGEST_STEP] = longest_step_s
         if fit.ready:
             gauges |= dict(zip(names.STEP_MODEL, fit.coefficients, strict=True))
@@ -252,7 +260,7 @@ class Replica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """What the instrumentation's `inflight.py` would report."""
+        """Return the same values as the instrumentation's `inflight.py`."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -266,13 +274,23 @@ class Replica:
     def _start(self, at_s: float, new_shape_s: float) -> None:
         seed = f"{self._seed}:engine" + (f":{self._starts}" if self._starts else "")
         self._starts += 1
-        self._engine = Engine(self._config, seed, self._stalls(at_s), at_s, new_shape_s)
+        self._fit = Fit()
+        self._engine = Engine(
+            self._config, seed, self._stalls(at_s), at_s, new_shape_s, self._learn
+        )
         self._front_end = FrontEnd()
         self._gpus.restarted()
         self._started_unix_ns = self._began_unix_ns + round(at_s * 1e9)
         self._arguments = self._config.arguments()
         self._fingerprint = fingerprint(self._arguments)
         self._apply()
+
+    def _learn(
+        self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
+    ) -> None:
+        """Add a step to the same fit that a real engine runs, so that its coefficients, error and
+        lag are realistic."""
+        self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
@@ -307,7 +325,8 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Record of a request whose server ended: it contains what the front end had measured."""
+        """Return the record of a request whose server stopped. It contains the front end's
+        measurements before the stop."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -318,7 +337,7 @@ class Replica:
         if job.first_token is not None:
             record.first_token = job.first_token
             if begun:
-                record.first_byte = min(job.first_token + FIRST_BYTE_S, at_s)
+                record.first_byte = min(job.first_token + _FRONT_END.first_s(), at_s)
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.cached_tokens = job.cached_tokens
         record.queued, record.handed = (
@@ -339,13 +358,16 @@ class Replica:
         record.scheduled = job.scheduled
         record.first_token, record.last_token = job.first_token, job.last_token
         wobble = self._chance.uniform(0.5, 1.5)
-        written = self._front_end.write(job.last_token, (_LEAVE_S if left else FLUSH_S) * wobble)
-        begun = self._front_end.write(job.first_token, FIRST_BYTE_S * wobble)
+        written = self._front_end.write(
+            job.last_token, (_LEAVE_S if left else _FRONT_END.last_s()) * wobble
+        )
+        begun = self._front_end.write(job.first_token, _FRONT_END.first_s() * wobble)
         if request.reads_tokens_per_s is not None and request.streamed and not left:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # An answer that is not streamed begins when it ends; a client that left received nothing.
+        # An answer without streaming begins when it ends, so a client that disconnects receives
+        # none of it.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)
         elif not left:
@@ -358,9 +380,10 @@ class Replica:
         record.itl_max_s = job.itl_max_s
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         record.others_prefill_tokens_max = job.others_prefill_tokens_max
-        record.queue_parts = job.queue
-        record.prefill_parts = job.prefill.of(job.first_token - (job.scheduled or job.first_token))
-        record.decode_parts = job.decode.of(job.last_token - job.first_token)
+        record.queue_parts = QueueParts(*job.queue)
+        prefill_s = job.first_token - (job.scheduled or job.first_token)
+        record.prefill_parts = Parts(*job.prefill.of(prefill_s))
+        record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
         return record
 
 

@@ -1,27 +1,29 @@
-"""The router: which replica a request goes to.
+"""The router: chooses the replica for each request.
 
-Pure. Replicas that are down get no requests. Ties rotate; otherwise the last replica of an idle
-fleet would get none.
+Pure. Replicas that are down get no requests. Equal replicas take turns; otherwise the last replica
+of an idle fleet would get no requests.
 """
 
 import random
 import zlib
 from collections.abc import Sequence
 
+from replay.routing import least_outstanding
 from simulator.fleet_config import Router
 from simulator.replica import Replica
 from simulator.workload import Request
 
 _AFFINITY_SLACK = 12
-"""How many more requests a prefix's replica may have than the least loaded one."""
+"""Maximum number of additional requests that a prefix's replica may have, compared with the least
+loaded replica."""
 
 
 class Routing:
     """The router of one fleet.
 
     Args:
-        router: its policy.
-        chance: decides which requests a fault redirects.
+        router: the routing policy.
+        chance: random numbers that select the requests redirected by a fault.
     """
 
     def __init__(self, router: Router, chance: random.Random) -> None:
@@ -43,7 +45,7 @@ class Routing:
         at = turn % len(up)
         if self._router == "round_robin":
             return up[at]
-        freest = min(up[at:] + up[:at], key=lambda replica: replica.outstanding)
+        freest = up[least_outstanding([replica.outstanding for replica in up], turn)]
         if self._router == "least_outstanding" or request.prefix is None:
             return freest
         own = up[zlib.crc32(request.prefix.name.encode()) % len(up)]

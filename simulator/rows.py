@@ -1,7 +1,7 @@
-"""Convert simulated telemetry to the rows of `telemetry/`, without the network.
+"""Convert simulated telemetry to the rows of `telemetry/`, without a network.
 
-Pure. A record passes through the instrumentation's own span, so that phases, parts and ids are what
-a collector would read. A test compares both ways.
+Pure. A record passes through the instrumentation's own span, so the row has the same phases, parts
+and ids as one that a collector reads. A test compares the two.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ _NOWHERE: Final = Resource({})
 
 
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
-    """Return a request's row; `number` makes its ids unique."""
+    """Return a request's row. `number` makes its ids unique."""
     span: Any = span_of(record, _NOWHERE)
     told = span.attributes
     given: dict[str, object] = {

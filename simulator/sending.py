@@ -1,11 +1,11 @@
-"""Send records and states to a collector: batches over OTLP/HTTP, from a separate thread.
+"""Send records and states to a collector. A separate thread sends them in batches over OTLP/HTTP.
 
-A batch that fails is retried until its time limit, then dropped and counted; a batch that the
+A batch that fails is retried until its time limit, then dropped and counted. A batch that the
 collector refuses is dropped at once (`tailspan_vllm.export.retry`). While the collector is
-unreachable, each further batch gets one attempt, so that an outage loses only its own data. The
-queue is bounded: a caller that fills it waits, or drops and counts. Items that the collector
-rejects are counted. A redirect is a failure: nothing was stored, and headers may contain a
-credential for this address only.
+unreachable, each further batch gets one attempt, so only the data of the outage itself is lost. The
+queue has a limited size: a caller that fills it waits, or drops and counts the batch. Items that
+the collector rejects are counted. A redirect is a failure, because the collector stored no data. It
+is not followed, because headers may contain a credential that only this address may receive.
 """
 
 import logging
@@ -34,9 +34,9 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""Time limit of one message."""
+"""Time limit of one message in seconds."""
 PATIENCE_S = 60.0
-"""How long a batch is retried before it is dropped."""
+"""Seconds for which a batch is retried before it is dropped."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -47,15 +47,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Ended requests, each with the resource that served it."""
+    """Ended requests, each with the resource of the server that served it."""
 
     records: Sequence[tuple[RequestRecord, Resource]]
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """States of engines, each with its resource and instant; GPU samples, each with its replica's
-    resource."""
+    """States of engines, each with its resource and instant, and GPU samples, each with its
+    replica's resource."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -69,21 +69,22 @@ Batch = Requests | Samples
 
 @dataclass(slots=True)
 class Sent:
-    """What happened to the data."""
+    """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """In batches that the collector accepted, including rejected ones."""
+    """Requests in batches that the collector accepted, including rejected requests."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Rejected within an accepted batch (OTLP's partial success)."""
+    """Requests rejected within an accepted batch (OTLP's partial success)."""
     rejected_points: int = 0
-    """The same for data points of metrics; a sample has several."""
+    """Data points of metrics rejected within an accepted batch. A sample has several data
+    points."""
 
     @property
     def all_delivered(self) -> bool:
-        """Whether the collector has stored everything."""
+        """Whether the collector has stored all data."""
         return not (
             self.dropped_requests
             or self.dropped_samples
@@ -99,8 +100,8 @@ class OtlpExport:
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: counts what the collector rejects; the number of dropped items is sent with every
-            sample.
+        sent: counts the items that the collector rejects. The number of dropped items is sent with
+            every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -117,12 +118,13 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once. Every call sends the same ids."""
+        """Return a function that sends the batch once. Every call of that function sends the same
+        ids."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
                 spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
-            # Concatenated protobuf messages are one message.
+            # Concatenated protobuf messages are a single message.
             traces = b"".join(export_of(of, SCOPE, each) for of, each in spans.items())
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
@@ -157,7 +159,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the starts of engines that were not sent yet. Samples do not wait for it."""
+        """Send the starts of engines that were not sent before. Samples do not wait for this."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -170,7 +172,7 @@ class OtlpExport:
         return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
-        """Send nothing more. From any thread; a message in flight finishes first."""
+        """Stop sending. Callable from any thread; a message in flight finishes first."""
         self._closed = True
 
 
@@ -179,16 +181,16 @@ def _encoded(metrics: Iterable[MetricsData]) -> bytes:
 
 
 class Sender:
-    """A bounded queue, and the thread that empties it in order.
+    """A queue of limited size, and the thread that sends its batches in order.
 
     Args:
         prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
-        log_line: called when the collector becomes unreachable, and when it is back.
+        log_line: called when the collector becomes unreachable, and when it is reachable again.
         sent: the counters.
         patience_s: how long one batch is retried.
-        capacity: batches in the queue.
-        clock: monotonic seconds.
-        pause: waits some seconds, or until the sender is closed.
+        capacity: maximum number of batches in the queue.
+        clock: returns monotonic seconds.
+        pause: waits for a number of seconds, or until the sender is closed.
         receiver: the name of the collector in messages.
     """
 
@@ -219,9 +221,9 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
-        """A batch has been dropped, and none has arrived since."""
+        """True if a batch has been dropped and no batch has arrived since."""
         self._failing = False
-        """The last export failed."""
+        """True if the last export failed."""
         self._queued_requests = 0
         self._done_requests = 0
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)
@@ -229,16 +231,16 @@ class Sender:
 
     @property
     def away(self) -> bool:
-        """Whether a batch has been dropped, and none has arrived since."""
+        """True if a batch has been dropped and no batch has arrived since."""
         return self._away
 
     @property
     def waiting_requests(self) -> int:
-        """Requests that are queued or being sent."""
+        """Number of requests that are queued or being sent."""
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, waiting for room; False, with the batch dropped, once `stop` is set."""
+        """Queue a batch, waiting for room. If `stop` is set, drop the batch and return False."""
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)
@@ -259,7 +261,7 @@ class Sender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until everything queued has been sent or dropped, or `stop` is set.
+        """Wait until all queued batches have been sent or dropped, or until `stop` is set.
 
         Args:
             stop: ends the wait.
@@ -276,7 +278,7 @@ class Sender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send the queue for at most about `within_s`, drop the rest, and end the thread.
+        """Send queued batches for at most about `within_s`, drop the rest, and end the thread.
 
         Args:
             within_s: time limit.
@@ -317,14 +319,17 @@ class Sender:
             return True
         if outcome.verdict is not Verdict.REFUSED and not self._away:
             self._away = True
-            self._log_line(f"dropping what {self._receiver} does not accept at once, until it does")
+            self._log_line(
+                f"dropping what {self._receiver} does not accept at once, until it accepts "
+                "batches again"
+            )
         return False
 
     def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
-        """Send a batch once; report the first failure, and the first success after it."""
+        """Send a batch once. Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
-        except Exception as error:  # no exception of a transport may end the sender
+        except Exception as error:  # An exception of a transport must not end the sender.
             outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:

@@ -1,7 +1,8 @@
-"""Distributions of prompt and answer lengths through given quantiles.
+"""Distributions of prompt and answer lengths with given quantiles.
 
-Pure. Between the quantiles, and beyond the outermost ones with the same slope, the logarithm of the
-length is linear in the normal score: a piecewise lognormal, monotone with smooth tails.
+Pure. Between two quantiles, the logarithm of the length is linear in the normal score. Beyond the
+outermost quantiles, it continues with the same slope. This is a piecewise lognormal distribution:
+monotone, with smooth tails.
 """
 
 import math
@@ -17,8 +18,9 @@ class Lengths:
     """Lengths in tokens with the given quantiles.
 
     Args:
-        quantiles: length in tokens by quantile in (0, 1); two or more, ascending together.
-        longest: the upper limit.
+        quantiles: length in tokens by quantile in (0, 1). At least two; a higher quantile needs a
+            larger length.
+        longest: the maximum length.
     """
 
     def __init__(self, quantiles: Mapping[float, float], longest: int) -> None:
@@ -34,11 +36,11 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Draw a length with `chance`."""
+        """Draw a length; `chance` is the source of randomness."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:
-        """Return the length that a share `q`, in (0, 1), of the requests does not exceed."""
+        """Return the `q`-quantile of the length in tokens, with `q` in (0, 1)."""
         return self._at_score(_NORMAL.inv_cdf(q))
 
     def _at_score(self, score: float) -> int:
@@ -51,5 +53,5 @@ class Lengths:
 
 PROMPTS = Lengths({0.10: 207, 0.50: 1020, 0.90: 2734, 0.99: 4142}, longest=8192)
 ANSWERS = Lengths({0.10: 54, 0.50: 129, 0.90: 424, 0.99: 601}, longest=1024)
-# Both: quantiles of the Azure LLM inference trace 2023, conversation service
+# Both distributions are quantiles of the Azure LLM inference trace 2023, conversation service
 # (Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).

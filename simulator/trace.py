@@ -1,7 +1,7 @@
 """Read a recorded trace of requests: arrival, prompt length, answer length.
 
-A CSV file with a header. Columns have the names of public traces, case-insensitive: TIMESTAMP,
-ContextTokens, GeneratedTokens in the Azure LLM inference traces.
+The file is CSV with a header. Columns have the names of public traces, in upper or lower case, such
+as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference traces.
 """
 
 import csv
@@ -19,7 +19,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace; names the line and what was expected."""
+    """The file is not a valid trace. The message gives the line and the expected content."""
 
 
 class TraceRow(NamedTuple):
@@ -45,7 +45,7 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
 
 
 def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
-    """Parse the lines of a trace; `name` is used in errors."""
+    """Parse the lines of a trace. Error messages contain `name`."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
     places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
@@ -80,7 +80,7 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
 
 
 def _instant(text: str, where: str) -> float:
-    """Parse seconds, from a number or a date and time; fractions of any length."""
+    """Return the seconds of a number, or of a date and time. The fraction may have any length."""
     text = text.strip()
     try:
         number = float(text)
@@ -94,7 +94,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed: only differences matter.
+            # Without a time zone, UTC is assumed. The zone has no effect, because only differences
+            # between times are used.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:

@@ -1,6 +1,7 @@
-"""The ground truth of a simulation: active causes, their time, severity and place.
+"""The ground truth of a simulation: the active causes, with time, severity and affected requests.
 
-Pure. It is stored beside the telemetry, never in it: a diagnosis must not see it.
+Pure. The ground truth is stored separately from the telemetry, because a diagnosis must not read
+it.
 """
 
 import json
@@ -20,9 +21,9 @@ class Truth:
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests or of the origin; empty for all."""
+    """Labels of the affected requests or of the origin; empty for all requests."""
     hurts: str
-    """The latency that gets worse."""
+    """The latency that becomes longer."""
 
     def line(self) -> str:
         """Return a line of JSON."""

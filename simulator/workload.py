@@ -1,21 +1,20 @@
 """The traffic of a fleet: a stream of requests.
 
-Pure: the seed determines it. Arrivals are Poisson and lengths are those of a conversation service,
-unless a recorded trace gives both; tenants are always drawn.
+Pure: the seed determines the stream. Arrivals are a Poisson process and lengths are those of a
+    conversation service, unless a recorded trace gives both. Tenants are always drawn at random.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from simulator.conversations import Conversations, Turns
 from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
 from simulator.trace import TraceRow
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(NamedTuple):
     """A system prompt that many requests share."""
 
     name: str
@@ -24,36 +23,36 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A customer: its weight in the traffic, and its system prompts."""
+    """A customer with its weight in the traffic and its system prompts."""
 
     name: str
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token of its answers is accepted; it differs by task."""
+    """Probability that a drafted token of its answers is accepted. It depends on the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as its client sends it."""
+    """A request as its client sends it."""
 
     at_s: float
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """Tokens of the complete answer."""
+    """Number of tokens of the complete answer."""
     cut: bool = False
     """Whether max_tokens cuts the answer."""
     prefix: Prefix | None = None
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Tokens after which the client leaves; None for the whole answer."""
+    """Number of tokens after which the client disconnects; None if it reads the whole answer."""
     malformed: bool = False
     lora: str | None = None
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """How fast the client reads the answer; None for as fast as it is sent."""
+    """Reading speed of the client; None if it reads as fast as the server sends."""
 
 
 TENANTS = (
@@ -74,20 +73,20 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Share of the sufficiently long requests that begin with a system prompt."""
+    """Share of prompts that begin with a system prompt, among those that are long enough."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
-    """Chats are streamed. The first byte of an unstreamed answer is its last, so a few would form
-    the tail."""
+    """Share of streamed answers; chats are streamed. The first byte of an answer without streaming
+    is sent at its end, so a few such answers would form the whole tail of TTFT."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests that use an adapter; the first adapters more often."""
+    """Share of the requests that use an adapter. The first adapters are used more often."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """Replayed instead of drawn arrivals and lengths."""
+    """A trace whose arrivals and lengths are replayed instead of drawn."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -99,7 +98,7 @@ class Workload:
 
     @classmethod
     def replay(cls, trace: tuple[TraceRow, ...]) -> Self:
-        """Return the traffic of a recorded trace."""
+        """Return a workload that replays a recorded trace."""
         return cls(rate_per_s=len(trace) / max(trace[-1].at_s, 1.0), trace=trace)
 
     def arrivals(
@@ -124,7 +123,8 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Draw one request with `chance`, with the lengths of a trace's row if given."""
+        """Draw one request; `chance` is the source of randomness. If a trace's row is given, use
+        its lengths."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

@@ -1,6 +1,6 @@
 """The faults: each cause with the functions that inject it.
 
-Pure. A fault's id is the cause that `tailspan explain` should name. To add a fault, write a
+Pure. A fault's id is the cause that `tailspan explain` should find. To add a fault, write a
 function in the module of its family and add it to `INJECTIONS`.
 """
 
@@ -77,7 +77,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # A step's token budget caps the longest gap, and ordinary traffic reaches it.
+        # A step's token budget limits the longest gap, and ordinary traffic already reaches this
+        # limit.
         hurts="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
@@ -217,11 +218,11 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=settings.the_flag,
     ),
 }
-"""By the id of the cause."""
+"""The injections by cause id."""
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the fleet with what its faults need, from the beginning."""
+    """Return the fleet's configuration, with everything that its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

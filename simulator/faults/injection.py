@@ -1,14 +1,14 @@
-"""The description of a fault: its effects, and where they appear."""
+"""The description of a fault: its effects, and the columns and labels that show them."""
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from replay.step_clock import Stall
 from simulator.conditions import Event
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
-from simulator.step_clock import Stall
 from simulator.workload import Request
 
 Latency = Literal["ttft_s", "itl_max_s", "tpot_s", "e2e_s"]
@@ -23,35 +23,36 @@ Where = Callable[[Fault, FleetConfig], dict[str, str]]
 
 
 def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
-    """A fault that no label distinguishes."""
+    """Return no labels, because no label distinguishes the fault."""
     return {}
 
 
 def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """A fault of one replica."""
+    """Return the label of the fault's replica."""
     return {"replica": config.name_of(fault.replica % config.replicas)}
 
 
 def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """A fault that one tenant causes."""
+    """Return the label of the tenant that causes the fault."""
     return {"tenant": config.workload.tenants[0].name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One cause. It changes the simulated world; the slow tail follows from that.
+    """The effects of one cause. They change the simulated conditions, and slow requests are the
+    result.
 
     Args:
         summary: the fault in one sentence.
-        hurts: the latency that gets worse.
-        shows: the columns that contain the excess.
-        world: what the fleet must have, from the beginning.
-        needs: the same in words.
+        hurts: the latency that becomes longer. shows: the request columns that contain the added
+            time.
+        world: adds what the fleet must have from the start.
+        needs: what `world` adds, as text.
         arrivals: additional requests.
-        rewrite: changes ordinary requests while it is active.
+        rewrite: changes ordinary requests while the fault is active.
         events: changes of server conditions, and restarts.
-        stalls: when each engine stands still.
-        hurts_else: returns the latency if it is not always the same.
+        stalls: the times when each engine stops.
+        hurts_else: returns the latency that becomes longer, if it depends on the fault's seed.
         where: the labels of the affected requests or of the origin.
     """
 
@@ -68,5 +69,5 @@ class Injection:
     hurts_else: Hurts | None = None
 
     def hurt_by(self, fault: Fault, config: FleetConfig) -> Latency:
-        """Return the latency that this fault makes worse."""
+        """Return the latency that this fault makes longer."""
         return self.hurts if self.hurts_else is None else self.hurts_else(fault, config)

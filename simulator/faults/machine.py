@@ -1,16 +1,16 @@
-"""Faults of machines: slow ones, stalls, cold starts."""
+"""Faults of machines: slow machines, stalls, cold starts."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
+from replay.front_end import FrontEndModel
+from replay.step_clock import Stall
 from simulator import capacity
 from simulator.conditions import Change, Event, Key, Restart, in_time
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
-from simulator.front_end import request_s
-from simulator.step_clock import Stall
 
 _KEYS: dict[str, Key] = {
     "pace": "pace",
@@ -23,7 +23,7 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
-    """Conditions of a replica from the fault's start to its end."""
+    """Yield conditions of a replica from the fault's start to its end."""
     for name, value in values.items():
         yield Change(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -33,7 +33,7 @@ def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Eve
 
 
 def _everywhere(fault: Fault, config: FleetConfig, **values: float) -> Iterator[Event]:
-    """The same on every replica."""
+    """Yield the same conditions for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 
@@ -43,13 +43,13 @@ def _slower(fault: Fault) -> float:
 
 
 def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """The GPU's clock is throttled, and every step takes longer."""
+    """Throttle the GPU's clock, so that every step takes longer."""
     factor = _slower(fault)
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pace=factor, clock=factor)
 
 
 def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Another process uses the GPU most of the time."""
+    """Run another process on the GPU most of the time."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
@@ -63,25 +63,25 @@ def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterato
 
 
 def slow_rank(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """One of the GPUs that share a model is slow, and the others wait for it in each step."""
+    """Slow one of the GPUs that share a model. The others wait for it in each step."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
 
 def several_ranks(config: FleetConfig) -> FleetConfig:
-    """A model that uses several GPUs."""
+    """Return a fleet whose model uses several GPUs."""
     ranks = max(config.engine.tensor_parallel_size, 4)
     return replace(config, engine=replace(config.engine, tensor_parallel_size=ranks))
 
 
 def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
-    """The engine stands still for about half a second, about three times a minute."""
+    """Stop the engine for about half a second, about three times a minute."""
     at_s = fault.start_s
     while (at_s := at_s + chance.expovariate(0.05)) < fault.end_s:
         yield Stall(at_s, chance.uniform(0.3, 0.7) * fault.severity)
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """A server restarts again and again: its cache is empty, and each batch shape is new."""
+    """Restart a server again and again. Its cache is then empty, and each batch shape is new."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -95,25 +95,25 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 
 def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """The API server's process gets a small share of one CPU core."""
+    """Give the API server's process a small share of one CPU core."""
     means = capacity.means_of(config.workload, config.engine)
-    usual = config.rate_per_s * request_s(means.prompt_tokens)
+    usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
     factor = max(5.0, 0.9 * capacity.pressed(fault.severity, 0.3) / usual)
     yield from _everywhere(fault, config, frontend_pace=factor)
 
 
 def slow_transfers(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """The network that transfers KV caches is slow."""
+    """Slow the network that transfers KV caches."""
     yield from _everywhere(fault, config, link_pace=1.0 + 20.0 * fault.severity)
 
 
 def fetched_caches(config: FleetConfig) -> FleetConfig:
-    """Prompts are computed elsewhere, and their KV cache is transferred."""
+    """Return a fleet that receives the KV cache of its prompts from other servers."""
     return replace(config, engine=replace(config.engine, kv_connector=True))
 
 
 def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """The router sends most of the traffic to one replica, up to its capacity."""
+    """Send most of the traffic to one replica, but not more than its capacity."""
     means = capacity.means_of(config.workload, config.engine)
     can_carry = capacity.capacity_per_s(config.engine, means)
     wanted = can_carry * capacity.pressed(fault.severity, 0.12)
@@ -122,7 +122,8 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Enough replicas that one can be far worse than the rest; each as busy as before."""
+    """Return a fleet of at least four replicas, so that one can be far worse than the rest. Each
+    replica is as busy as before."""
     if config.replicas >= 4:
         return config
     workload = config.workload

@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from replay.engine_config import EngineConfig
 from simulator import capacity
 from simulator.conditions import Change, Event, Restart, in_time
-from simulator.engine_config import EngineConfig
 from simulator.fault import Fault
 from simulator.faults.injection import Latency
 from simulator.faults.traffic import longer_outputs
@@ -17,7 +17,7 @@ _LONGER = 3.0
 
 
 def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
-    """All blocks except `room` are lost on every replica."""
+    """Yield the loss of all blocks except `room` on every replica."""
     lost = max(0, config.engine.num_gpu_blocks - round(room))
     numbers = range(config.replicas)
     yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -26,7 +26,7 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """A leak leaves only slightly more blocks than the running requests need on average."""
+    """Leave only slightly more blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -34,7 +34,7 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """A leak, while answers outgrow the blocks that were free at their start."""
+    """Leave few blocks, so that answers grow beyond the blocks that were free when they began."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)
@@ -44,12 +44,13 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
 def outgrowing_answers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Answers several times longer, with unchanged prompts."""
+    """Make answers several times longer, and leave the prompts unchanged."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
 def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Which flag changes, by the seed, and the resulting arguments."""
+    """Return the flag that the deploy changes, and the resulting arguments. The fault's seed
+    determines the flag."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -61,7 +62,7 @@ def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Replicas restart one after the other with another flag; at the end they go back."""
+    """Restart replicas one after the other with another flag, and restore the flag at the end."""
     _, changed = _changed(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
@@ -79,6 +80,6 @@ def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 
 def the_latency(fault: Fault, config: FleetConfig) -> Latency:
-    """Return the latency that the changed argument makes worse."""
+    """Return the latency that the changed argument makes longer."""
     name, _ = _changed(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

@@ -1,7 +1,7 @@
-"""Faults of the traffic: more of it, or a different kind, than usual.
+"""Faults of the traffic: more traffic than usual, or a different kind.
 
-The increase is a share of the engines' spare capacity, so that a fault is equally visible on a
-small and a large fleet, and no queue grows without limit.
+The increase is a share of the engines' spare capacity. So a fault is equally visible on a small and
+on a large fleet, and no queue grows without limit.
 """
 
 import random
@@ -23,14 +23,14 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Requests/s that the fleet can take in addition to its ordinary traffic."""
+    """Return the requests/s that the fleet can serve in addition to its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     whole = capacity.capacity_per_s(config.engine, means) * config.replicas
     return max(whole - config.workload.rate_per_s, 0.1 * whole)
 
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """In every other minute, requests exceed the fleet's capacity."""
+    """Send more requests than the fleet's capacity in every other minute."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -40,13 +40,14 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """In addition to its usual requests, one tenant sends bursts of many times the fleet's
-    traffic."""
+    """Send bursts of requests of one tenant, in addition to its usual requests. A burst is many
+    times the fleet's traffic."""
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # Four seconds in twenty: longer bursts would make the queue grow without limit.
+    # A burst takes four of every twenty seconds. Longer bursts would make the queue grow without
+    # limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
         yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
@@ -60,8 +61,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Prompts of one tenant, without shared prefixes, whose prefill takes this share of the
-    engines' time."""
+    """Yield prompts of one tenant, without shared prefixes. Their prefill takes the share
+    `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -76,27 +77,30 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Many prompts of 5,000 to 8,000 tokens: each fits into a step and makes it long."""
+    """Send many prompts of 5,000 to 8,000 tokens. Each fits into one step and makes it long."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Occasionally one prompt takes the whole budget of several steps."""
+    """Send an occasional prompt that takes the whole budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """More and more long answers with long contexts that need no prefill, because they share
-    them."""
+    """Raise the rate of requests with long contexts and long answers.
+
+    They share the contexts, so they need no prefill.
+    """
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − the tokens' share of the time); the fault uses part of the rest.
+    # A step takes γ/(1 − s), where s is the share of the time that tokens take. The fault uses a
+    # part of the remaining time.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -133,11 +137,11 @@ def _clipped(config: FleetConfig, request: Request, prompts: float, outputs: flo
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """All prompts are several times longer, and the additional tokens are computed."""
+    """Make all prompts several times longer with tokens that must be computed."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
-    # Shared prefixes are computed once; the additional tokens are not shared.
+    # Shared prefixes are computed once. The additional tokens are not shared.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -147,18 +151,18 @@ def longer_prompts(
 def longer_outputs(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """All answers are several times longer."""
+    """Make all answers several times longer."""
     return lambda request: _clipped(config, request, 1.0, 1.0 + 1.8 * fault.severity)
 
 
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """The shared text no longer stands at the beginning of the prompts."""
+    """Move the shared text away from the beginning of the prompts."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Each turn recomputes the whole conversation, up to the engines' capacity.
+        # Each turn computes the whole conversation again, if the engines' capacity suffices.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -173,7 +177,7 @@ def unique_prompts(
 def rare_adapters(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Part of the traffic uses adapters that few other requests use."""
+    """Make part of the traffic use adapters that few other requests use."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -190,7 +194,7 @@ def rare_adapters(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """A new task has answers that the draft head cannot predict."""
+    """Add a new task, whose answers the draft head cannot predict."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
@@ -200,7 +204,7 @@ def hard_drafts(
 
 
 def the_readers(config: FleetConfig) -> str:
-    """The tenant whose clients read slowly; one with a large share of the traffic."""
+    """Return the tenant whose clients read slowly: one with a large share of the traffic."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
@@ -208,7 +212,8 @@ def the_readers(config: FleetConfig) -> str:
 def slow_readers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """The clients of one tenant read their answers more slowly than they are produced."""
+    """Make the clients of one tenant read their answers more slowly than the engine produces
+    them."""
     tenant = the_readers(config)
 
     def rewrite(request: Request) -> Request:

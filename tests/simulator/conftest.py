@@ -1,4 +1,4 @@
-"""A minimal collector: it parses what arrives and answers as configured."""
+"""A minimal collector that parses exports and answers as configured."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from rig.answering import Asked, Reply, answering
 
 
 class TinyCollector:
-    """What has arrived, in order; `refusals` are the statuses to answer first."""
+    """Stores exports in order; `refusals` are the statuses to answer first."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -24,7 +24,7 @@ class TinyCollector:
         self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
-        """Return the status for one export; exports with 200 are stored."""
+        """Return the status of one export."""
         if self.refusals:
             self.refused += 1
             return self.refusals.pop(0)
@@ -41,7 +41,6 @@ class TinyCollector:
 
 @pytest.fixture
 def collector() -> Iterator[TinyCollector]:
-    """A collector on a free port of this machine."""
     tiny = TinyCollector()
 
     def answer(asked: Asked) -> Reply:

@@ -5,7 +5,6 @@ from simulator.workload import Workload
 
 
 def test_each_turn_holds_all_that_was_said_before() -> None:
-    """Prompt and answer of the turn before, and a little more; after its turns it ends."""
     turns = Turns(Conversations(at_once=3, turns=4))
     chance = random.Random("turns")
     last: dict[str, int] = {}
@@ -21,7 +20,6 @@ def test_each_turn_holds_all_that_was_said_before() -> None:
 
 
 def test_they_are_the_share_of_the_traffic_that_was_asked_for() -> None:
-    """The rest are single requests, as without them."""
     workload = Workload(rate_per_s=10.0, conversations=Conversations(share=0.5))
     requests = list(workload.arrivals("talk", to_s=200.0))
     talking = [r for r in requests if r.prefix is not None and r.prefix.name.startswith("talk/")]

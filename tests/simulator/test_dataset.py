@@ -1,5 +1,3 @@
-"""A dataset is what a collector would have kept of the same fleet, and the truth beside it."""
-
 import json
 import threading
 from dataclasses import asdict, replace
@@ -43,7 +41,6 @@ EVERYTHING = FleetConfig(
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    """One case, made once."""
     return run(EVERYTHING)
 
 
@@ -52,7 +49,6 @@ def _without_ids(row: RequestTimeline) -> dict[str, object]:
 
 
 def test_it_is_what_comes_over_the_wire(dataset: Dataset, collector: TinyCollector) -> None:
-    """Row for row and field for field: through OTLP and the collector's own reading."""
     plan = live.Plan(
         endpoint=collector.url,
         fleet=EVERYTHING,
@@ -90,7 +86,6 @@ def test_it_is_what_comes_over_the_wire(dataset: Dataset, collector: TinyCollect
 
 
 def test_its_tables_are_the_store_s(dataset: Dataset, tmp_path: Path) -> None:
-    """The same columns, types and values as what was written and read again."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     with Writer(engine) as writer:
         writer.submit(dataset.requests, dataset.samples, dataset.starts, dataset.gpus).result(30)
@@ -111,13 +106,11 @@ def test_its_tables_are_the_store_s(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_case(dataset: Dataset) -> None:
-    """Every row and every id; another seed another case."""
     assert run(EVERYTHING) == dataset
     assert run(replace(EVERYTHING, seed=2)).requests != dataset.requests
 
 
 def test_the_truth_says_what_was_at_work(dataset: Dataset) -> None:
-    """Cause, severity, when and where, as lines of JSON; an end that is open is null."""
     assert [truth.cause for truth in dataset.truth] == list(CAUSES)
     assert dataset.truth[0].where == {"argument": "model.enforce_eager"}
     open_ended = Fault(cause="slow_rank", start_s=5.0, severity=0.5, replica=1)
@@ -133,6 +126,5 @@ def test_the_truth_says_what_was_at_work(dataset: Dataset) -> None:
 
 
 def test_what_has_no_end_makes_no_dataset() -> None:
-    """The error names the key, the value and the values allowed."""
     with pytest.raises(ValueError, match="duration_s: None; allowed: more than 0"):
         run(FleetConfig())

@@ -1,5 +1,3 @@
-"""Each cause can be brought about, and the slow tail lies where such a cause puts it."""
-
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -37,7 +35,6 @@ def _faulty(cause: str, severity: float = 1.0) -> FleetConfig:
 
 @cache
 def _run(config: FleetConfig) -> Dataset:
-    """Several tests look at the same case."""
     return run(config)
 
 
@@ -49,7 +46,6 @@ def _answered(dataset: Dataset) -> list[RequestTimeline]:
 
 
 def _tail(rows: list[RequestTimeline], metric: str) -> tuple[float, list[RequestTimeline]]:
-    """The p95 of a latency, and the requests beyond it."""
     known = sorted(value for row in rows if (value := getattr(row, metric)) is not None)
     bound = known[int(0.95 * len(known))]
     return bound, [row for row in rows if (getattr(row, metric) or 0.0) >= bound]
@@ -61,7 +57,7 @@ def _mean(rows: list[RequestTimeline], columns: Iterable[str]) -> float:
 
 
 def test_every_cause_can_be_injected() -> None:
-    """One row for each id that `tailspan explain` names, with a sentence for people."""
+    """One fault for each id that `tailspan explain` names."""
     assert set(INJECTIONS) == set(CAUSES)
     assert len({injection.summary for injection in INJECTIONS.values()}) == len(CAUSES)
 
@@ -70,7 +66,6 @@ def test_every_cause_can_be_injected() -> None:
     ("cause", "seed"), [*((cause, QUIET.seed) for cause in CAUSES), ("config_change", 4)]
 )
 def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str, seed: int) -> None:
-    """At severity 1 and the ordinary load; the rest of the rows bears out the cause."""
     injection = INJECTIONS[cause]
     faulty = replace(_faulty(cause), seed=seed)
     hurts = injection.hurt_by(faulty.faults[0], faulty)
@@ -90,7 +85,6 @@ def test_a_fault_raises_the_tail_and_the_excess_lies_where_it_should(cause: str,
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
-    """Twice as hard as plain to see, and still nobody is turned away for want of room."""
     hard = Fault(cause=cause, start_s=10.0, severity=2.0)
     small = replace(QUIET, replicas=1, workload=Workload(rate_per_s=5.0), duration_s=100.0)
     for second in simulate(replace(small, faults=(hard,))):
@@ -101,7 +95,7 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
 
 
 def test_what_surrounds_a_slow_server_tells_why() -> None:
-    """Clocks, foreign processes and a rank beside its fellows: three causes, one slowness."""
+    """Low clock, foreign process or slow rank: three causes of one slowness."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
         told = [
@@ -128,8 +122,6 @@ def test_what_surrounds_a_slow_server_tells_why() -> None:
 
 
 def test_the_server_s_own_totals_bear_out_the_cause() -> None:
-    """Drafts accepted, adapters waited for, caches fetched, prefixes found."""
-
     def last(cause: str) -> dict[str, float]:
         totals: dict[str, float] = {}
         for sample in _run(_faulty(cause)).samples:
@@ -152,7 +144,6 @@ def test_the_server_s_own_totals_bear_out_the_cause() -> None:
 
 
 def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
-    """And the GPU is not."""
     samples = [s for s in _run(_faulty("frontend_cpu")).samples if s.replica == "sim-0"]
     before, after = samples[40], samples[130]
     front_end_s = (after.process_cpu_s_total or 0.0) - (before.process_cpu_s_total or 0.0)
@@ -161,7 +152,6 @@ def test_the_front_end_s_processor_is_busy_where_it_is_the_cause() -> None:
 
 
 def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
-    """The truth's on a machine that is well; on a slow one a longer step, by and by."""
     quiet = [s for s in _run(QUIET).samples if s.replica == "sim-0"][-1]
     step = QUIET.engine.step
     assert quiet.step_model_base_s == pytest.approx(step.base_s, rel=0.05)
@@ -170,7 +160,7 @@ def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
     slow = told[138]  # the fault ends at 140 s
 
     def decodes_s(sample: EngineSample) -> float:
-        """What eight decodes of a thousand tokens take by the fit."""
+        """The time of eight decodes of 1,000 tokens by the fit."""
         told = (
             sample.step_model_base_s,
             sample.step_model_per_decode_s,
@@ -183,7 +173,6 @@ def test_the_step_model_is_learnt_as_a_real_engine_learns_it() -> None:
 
 @pytest.mark.parametrize("cause", [c for c, i in INJECTIONS.items() if i.arrivals])
 def test_added_requests_come_in_order_while_the_fault_lasts(cause: str) -> None:
-    """And the same ones for the same seed."""
     fault = Fault(cause=cause, start_s=100.0, end_s=200.0)
     inject = INJECTIONS[cause].arrivals
     assert inject is not None
@@ -197,7 +186,6 @@ def test_added_requests_come_in_order_while_the_fault_lasts(cause: str) -> None:
 
 @pytest.mark.parametrize("cause", [c for c, i in INJECTIONS.items() if i.events])
 def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> None:
-    """What a fault has done to a server is undone when it is over."""
     fault = Fault(cause=cause, start_s=100.0, end_s=200.0)
     inject = INJECTIONS[cause].events
     assert inject is not None
@@ -213,7 +201,6 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
 
 
 def test_stalls_have_no_end_where_the_fault_has_none() -> None:
-    """An incident under way stays under way."""
     inject = INJECTIONS["engine_stall"].stalls
     assert inject is not None
     fault = Fault(cause="engine_stall", start_s=10.0)
@@ -234,6 +221,5 @@ def test_stalls_have_no_end_where_the_fault_has_none() -> None:
     ],
 )
 def test_a_fault_that_is_none_is_refused(given: dict[str, object], told: str) -> None:
-    """The error names the key, the value and the values allowed."""
     with pytest.raises(ValueError, match=told):
         Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
+from replay.engine_config import EngineConfig
 from simulator.conversations import Conversations
-from simulator.engine_config import EngineConfig
 from simulator.faults import CAUSES, Fault
 from simulator.fleet import FleetConfig, ReplicaSecond, Router, Second, simulate
 from simulator.fleet_config import ROUTERS
@@ -49,7 +49,6 @@ def _quantile(values: list[float], q: float) -> float:
 def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
     seed: int, router: Router, causes: list[str]
 ) -> None:
-    """Whatever the traffic, the routing and the faults, two at once too."""
     faults = tuple(
         Fault(cause=cause, start_s=5.0 + 3.0 * number, end_s=16.0)
         for number, cause in enumerate(causes)
@@ -93,13 +92,11 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    """To the last digit; another seed another one."""
     assert list(simulate(_config(60.0))) == list(simulate(_config(60.0)))
     assert list(simulate(_config(60.0))) != list(simulate(_config(60.0, 2)))
 
 
 def test_seconds_are_told_in_order_each_with_what_was_delivered_in_it() -> None:
-    """One sample per replica and second; totals never fall."""
     steps = {"sim-0": 0.0, "sim-1": 0.0}
     for number, second in enumerate(simulate(_config(60.0)), 1):
         assert second.at_s == number
@@ -114,7 +111,6 @@ def test_seconds_are_told_in_order_each_with_what_was_delivered_in_it() -> None:
 
 
 def test_an_idle_second_has_no_longest_step() -> None:
-    """No data is not zero."""
     workload = Workload(rate_per_s=0.05)
     for second in simulate(replace(_config(200.0), workload=workload, replicas=1)):
         (told,) = second.replicas
@@ -123,14 +119,12 @@ def test_an_idle_second_has_no_longest_step() -> None:
 
 
 def test_all_kinds_of_ending_occur() -> None:
-    """Whole answers, cut ones, clients that leave, requests refused."""
     outcomes = Counter(record.outcome for record in _records(list(simulate(_config(300.0)))))
     assert set(outcomes) == {"stop", "length", "abort", "rejected"}
     assert outcomes["stop"] > 0.85 * outcomes.total()
 
 
 def test_a_fault_changes_nothing_before_it_begins() -> None:
-    """With and without it, the first minute is the same."""
     quiet = simulate(_config(90.0))
     troubled = simulate(_config(90.0, 1, Fault(cause="prefill_interference", start_s=60.0)))
     for _ in range(60):
@@ -138,8 +132,6 @@ def test_a_fault_changes_nothing_before_it_begins() -> None:
 
 
 def test_shared_prefixes_raise_cache_hits() -> None:
-    """The more of a prompt is shared, the more of it is found computed."""
-
     def hit_ratio(prefix_tokens: int) -> float:
         prefixes = (Prefix("system", prefix_tokens),) if prefix_tokens else ()
         workload = Workload(rate_per_s=10.0, tenants=(Tenant("one", 1.0, prefixes),))
@@ -154,7 +146,6 @@ def test_shared_prefixes_raise_cache_hits() -> None:
 
 
 def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
-    """Evicted requests tell when, how often and for how long."""
     engine = EngineConfig(num_gpu_blocks=600, max_model_len=9216)
     records = _records(list(simulate(replace(_config(60.0), engine=engine))))
     evicted = [record for record in records if record.preemptions]
@@ -166,7 +157,7 @@ def test_few_blocks_bring_preemptions_and_every_request_still_ends() -> None:
 
 
 def test_a_prompt_longer_than_the_model_takes_is_refused_at_the_door() -> None:
-    """A 400, as vLLM answers it; the engine never sees it."""
+    """As a 400, like vLLM's."""
     engine = EngineConfig(max_model_len=256)
     records = _records(list(simulate(replace(_config(20.0), engine=engine))))
     assert {r.outcome for r in records if (r.output_tokens is None)} == {"rejected"}
@@ -174,7 +165,6 @@ def test_a_prompt_longer_than_the_model_takes_is_refused_at_the_door() -> None:
 
 
 def test_all_routers_use_every_replica() -> None:
-    """Even when most of the fleet is idle; prefixes need not be dealt out evenly."""
     for router in ROUTERS:
         config = replace(_config(120.0), router=router, replicas=3)
         counts = Counter(
@@ -193,14 +183,11 @@ def test_all_routers_use_every_replica() -> None:
     [("replicas", 0), ("router", "random"), ("duration_s", 0.0), ("regions", ())],
 )
 def test_a_fleet_that_cannot_be_is_refused(key: str, value: object) -> None:
-    """The error names the key, the value given and the values allowed."""
     with pytest.raises(ValueError, match=f"{key}: .*allowed: "):
         replace(_config(), **{key: value})  # type: ignore[arg-type]
 
 
 def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
-    """A conversation's turns meet on one replica."""
-
     def hit_ratio(router: Router) -> float:
         workload = Workload(rate_per_s=10.0, conversations=Conversations())
         config = replace(_config(60.0), workload=workload, router=router, replicas=4)
@@ -212,7 +199,6 @@ def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
 
 
 def test_a_restart_is_a_new_start_and_a_silence_between() -> None:
-    """No sample while the server is down; totals, uptime and cache begin again."""
     fault = Fault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
     states = [second.replicas[1].state for second in simulate(_config(60.0, 1, fault))]
     down = [state is None for state in states]
@@ -225,7 +211,6 @@ def test_a_restart_is_a_new_start_and_a_silence_between() -> None:
 
 
 def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back() -> None:
-    """What is in force can be read from each start."""
     fault = Fault(cause="config_change", start_s=20.0, end_s=60.0)
     starts: list[tuple[str | None, object]] = []
     for second in simulate(_config(90.0, 1, fault)):
@@ -239,7 +224,6 @@ def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back()
 
 
 def test_a_fleet_that_is_down_loses_requests_and_says_how_many() -> None:
-    """Nobody was there to tell of them."""
     fault = Fault(cause="config_change", start_s=20.0, end_s=25.0)
     config = replace(_config(60.0, 1, fault), replicas=1)
     seconds = list(simulate(config))
@@ -250,7 +234,6 @@ def test_a_fleet_that_is_down_loses_requests_and_says_how_many() -> None:
 
 
 def test_a_trace_is_replayed_row_by_row() -> None:
-    """Its instants and lengths; it ends where the trace ends."""
     trace = (TraceRow(0.0, 100, 5), TraceRow(2.5, 3000, 7), TraceRow(4.0, 50, 9))
     workload = replace(Workload.replay(trace), abort_share=0.0, malformed_share=0.0)
     records = _records(list(simulate(FleetConfig(workload=workload))))

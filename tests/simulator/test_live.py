@@ -12,18 +12,14 @@ START_NS = 1_700_000_000_000_000_000
 
 
 class Clock:
-    """A wall clock that waiting moves, and nothing else."""
-
     def __init__(self) -> None:
         self.now_ns = START_NS
         self.waited_s: list[float] = []
 
     def __call__(self) -> int:
-        """Now."""
         return self.now_ns
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.waited_s.append(seconds)
         self.now_ns += round(seconds * 1e9)
 
@@ -44,7 +40,6 @@ def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
 
 
 def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) -> None:  # type: ignore[no-untyped-def]
-    """In full batches first, then one a second; all of it, in order of time."""
     clock = Clock()
     sent, said = _run(_plan(collector.url, 120.0, 10.0), clock)
     batches = [
@@ -71,7 +66,6 @@ def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) ->
 
 
 def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(collector) -> None:  # type: ignore[no-untyped-def]
-    """The resource names replica, region and process, and says that no server stands behind."""
     sent, _ = _run(_plan(collector.url, 60.0, 0.0), Clock())
     seen = []
     for export in collector.metrics:
@@ -95,7 +89,6 @@ def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(colle
 
 
 def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ignore[no-untyped-def]
-    """Without an end of its own, it goes on until told."""
     clock, stop = Clock(), threading.Event()
 
     def wait(seconds: float) -> None:
@@ -111,7 +104,6 @@ def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ig
 
 
 def test_a_collector_that_refuses_at_first_gets_everything(collector) -> None:  # type: ignore[no-untyped-def]
-    """A collector still starting costs no data."""
     collector.refusals = [503, 503, 503]
     sent, _ = _run(_plan(collector.url, 30.0, 0.0), Clock())
     assert collector.refused == 3
@@ -129,6 +121,5 @@ def test_a_collector_that_refuses_at_first_gets_everything(collector) -> None:  
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused(key: str, plan) -> None:  # type: ignore[no-untyped-def]
-    """The error names the key, the value given and the values allowed."""
     with pytest.raises(ValueError, match=f"{key}: .*allowed: "):
         plan()

@@ -1,10 +1,8 @@
-"""What a simulated replica reports of the requests that have not ended."""
-
 from tailspan_vllm import names
 
-from simulator.engine_config import EngineConfig
+from replay.engine_config import EngineConfig
+from replay.step_clock import Stall
 from simulator.replica import Replica
-from simulator.step_clock import Stall
 from simulator.workload import Request
 
 
@@ -17,7 +15,6 @@ def gauges(replica: Replica, at_s: float) -> dict[str, int | float]:
 
 
 def test_an_engine_that_stands_still_shows_its_requests_and_the_time_without_a_step() -> None:
-    """From the last step on; idle before and after."""
     stalls = [Stall(10.0, 90.0)]
     replica = Replica("r", "here", "m", EngineConfig(), "1", lambda _: stalls)
     idle = gauges(replica, 9.0)

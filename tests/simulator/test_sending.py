@@ -29,17 +29,13 @@ def _samples() -> Samples:
 
 
 class Clock:
-    """Time that passes only in pauses."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Now."""
         return self.now
 
     def pause(self, seconds: float) -> bool:
-        """Let time pass."""
         self.now += seconds
         return False
 
@@ -64,7 +60,6 @@ def _finish(sender: Sender) -> None:
 
 
 def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type: ignore[no-untyped-def]
-    """Resource, attributes and instants survive the wire."""
     export = OtlpExport(collector.url, Sent(dropped_requests=7))
     assert export.prepare(_requests(2))() == ACCEPTED
     assert export.prepare(_samples())() == ACCEPTED
@@ -83,7 +78,6 @@ def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type:
 
 
 def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  # type: ignore[no-untyped-def]
-    """As an event; a collector that takes none gets the samples all the same."""
     export = OtlpExport(collector.url, Sent())
     state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
     samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
@@ -96,7 +90,6 @@ def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  #
 
 
 def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # type: ignore[no-untyped-def]
-    """Two 503 and then a yes: nothing lost, nothing doubled."""
     collector.refusals = [503, 503]
     sent = Sent()
     export = OtlpExport(collector.url, sent)
@@ -110,7 +103,7 @@ def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # t
 
 
 def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> None:
-    """Once, when it begins: such as that the address is that of its gRPC port."""
+    """For example, the address is that of its gRPC port."""
     said: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
@@ -122,7 +115,7 @@ def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> 
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
-    """So that a collector that had stored it already stores it once."""
+    """A collector that has stored it already stores it once."""
     export = OtlpExport(collector.url, Sent())
     send = export.prepare(_requests(1))
     assert send() == ACCEPTED
@@ -132,7 +125,6 @@ def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore
 
 
 def test_what_is_never_taken_is_dropped_and_counted() -> None:
-    """After its time; and while the collector is away each further batch gets one try."""
     tries = 0
 
     def refuse() -> Outcome:
@@ -155,7 +147,6 @@ def test_what_is_never_taken_is_dropped_and_counted() -> None:
 
 
 def test_a_collector_that_comes_back_gets_the_rest() -> None:
-    """An outage costs what happened in it, and no more."""
     answers, said = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
     sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
     for _ in range(3):
@@ -168,7 +159,6 @@ def test_a_collector_that_comes_back_gets_the_rest() -> None:
 
 
 def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
-    """Whatever the transport throws, the next batch is tried."""
     answers: Iterator[OSError | Outcome] = iter([OSError("no route"), ACCEPTED])
 
     def answer() -> Outcome:
@@ -184,7 +174,6 @@ def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
 
 
 def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
-    """Bounded: live seconds do not pile up behind a collector that hangs."""
     gate, begun = threading.Event(), threading.Event()
 
     def hang() -> Outcome:
@@ -206,7 +195,6 @@ def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
 
 
 def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
-    """What is left when the time is up is dropped and counted."""
     abandoned, begun = threading.Event(), threading.Event()
 
     def hang() -> Outcome:
@@ -229,7 +217,6 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
 def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     collector, status: int, verdict: Verdict, away: bool
 ) -> None:
-    """The batch is dropped. A denied sender gives up; a refused batch is no reason to."""
     collector.refusals = [status, status]
     sent, said = Sent(), list[str]()
     export = OtlpExport(collector.url, sent)

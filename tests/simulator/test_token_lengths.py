@@ -15,7 +15,6 @@ from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
     ],
 )
 def test_the_given_quantiles_are_met(lengths: Lengths, given_quantiles: dict[float, int]) -> None:
-    """Exactly by the function, within sampling error by the draws."""
     chance = random.Random(7)
     draws = sorted(lengths.draw(chance) for _ in range(20_000))
     for q, length in given_quantiles.items():
@@ -25,13 +24,11 @@ def test_the_given_quantiles_are_met(lengths: Lengths, given_quantiles: dict[flo
 
 @given(st.floats(1e-6, 1 - 1e-6), st.floats(1e-6, 1 - 1e-6))
 def test_a_higher_quantile_is_no_shorter(one: float, other: float) -> None:
-    """Monotone, at least one token, and never beyond the longest."""
     low, high = sorted((one, other))
     assert 1 <= PROMPTS.quantile(low) <= PROMPTS.quantile(high) <= 8192
 
 
 @pytest.mark.parametrize("quantiles", [{}, {0.5: 10}, {0.1: 20, 0.5: 10}, {0.1: 0, 0.5: 10}])
 def test_quantiles_that_are_none_are_refused(quantiles: dict[float, float]) -> None:
-    """A single point, a fall or an empty length is no distribution."""
     with pytest.raises(ValueError, match=r"quantiles: .*allowed: two or more"):
         Lengths(quantiles, longest=100)

@@ -6,7 +6,6 @@ HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
 
 def test_rows_are_told_in_the_order_of_time_since_the_first() -> None:
-    """Dates with fractions of any length, columns in any order and case."""
     lines = [
         "output_tokens,Timestamp,input_tokens",
         "44,2023-11-16 18:15:50.9951690,374",
@@ -21,7 +20,6 @@ def test_rows_are_told_in_the_order_of_time_since_the_first() -> None:
 
 
 def test_instants_may_be_numbers() -> None:
-    """Seconds since whenever."""
     rows = parse_trace([HEADER, "1700000000.5,1,2", "1700000002,3,4"], "t.csv")
     assert [row.at_s for row in rows] == [0.0, 1.5]
 
@@ -40,6 +38,5 @@ def test_instants_may_be_numbers() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(lines: list[str], told: str) -> None:
-    """The file, the line, the value, and what is allowed."""
     with pytest.raises(TraceError, match=rf"^t\.csv.*{told}"):
         parse_trace(lines, "t.csv")

@@ -7,7 +7,6 @@ from simulator.workload import TENANTS, Tenant, Workload
 
 
 def test_the_same_seed_gives_the_same_requests() -> None:
-    """And another seed others."""
     workload = Workload(rate_per_s=5.0)
     one, same, other = (list(islice(workload.arrivals(seed), 500)) for seed in ("a", "a", "b"))
     assert one == same
@@ -15,7 +14,6 @@ def test_the_same_seed_gives_the_same_requests() -> None:
 
 
 def test_the_traffic_is_what_was_asked_for() -> None:
-    """Rate, tenants' weights, aborts and malformed requests, within sampling error."""
     requests = list(Workload(rate_per_s=10.0).arrivals("mix", to_s=2000.0))
     n = len(requests)
     assert n == pytest.approx(20_000, rel=0.03)
@@ -33,7 +31,6 @@ def test_the_traffic_is_what_was_asked_for() -> None:
 
 
 def test_a_prefix_is_shorter_than_its_prompt() -> None:
-    """A prompt holds its system prompt and at least one token more."""
     requests = islice(Workload(rate_per_s=10.0).arrivals("prefix"), 5000)
     shared = [r for r in requests if r.prefix is not None]
     assert shared
@@ -42,12 +39,10 @@ def test_a_prefix_is_shorter_than_its_prompt() -> None:
 
 @pytest.mark.parametrize("rate_per_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(rate_per_s: float) -> None:
-    """The error names the key, the value and the values allowed."""
     with pytest.raises(ValueError, match=r"rate_per_s: .*allowed: more than 0"):
         Workload(rate_per_s=rate_per_s)
 
 
 def test_a_tenant_without_weight_is_refused() -> None:
-    """No one can be drawn from nobody."""
     with pytest.raises(ValueError, match=r"tenants: .*allowed: one or more"):
         Workload(rate_per_s=1.0, tenants=(Tenant("nobody", 0.0),))

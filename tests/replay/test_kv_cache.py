@@ -2,15 +2,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from simulator.kv_cache import KvCache, Lease, blocks_for
+from replay.kv_cache import KvCache, Lease, blocks_for
 
 BLOCKS = 40
 PREFIXES = {"short": 2, "long": 7}
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs come, grow, leave and come back, in any order."""
-
     def __init__(self) -> None:
         super().__init__()
         self.kv = KvCache(BLOCKS)
@@ -32,9 +30,8 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(prefix=st.sampled_from([None, *PREFIXES]), wanted=st.integers(1, 20))
     def arrive(self, prefix: str | None, wanted: int) -> None:
-        """A job comes for the first time."""
         self.count += 1
-        self._admit(Lease(self.count, prefix, PREFIXES.get(prefix or "", 0)), wanted)
+        self._admit(Lease(self.count, ((prefix, PREFIXES[prefix]),) if prefix else ()), wanted)
 
     @precondition(lambda self: self.preempted)
     @rule(wanted=st.integers(1, 20))
@@ -45,7 +42,6 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data(), more=st.integers(0, 9))
     def grow(self, data: st.DataObject, more: int) -> None:
-        """A job computes more."""
         at = data.draw(st.integers(0, len(self.held) - 1))
         lease, total = self.held[at]
         if self.kv.grow(lease, total + more):
@@ -54,7 +50,6 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.held and self.kv.free)
     @rule()
     def decode_into_a_new_block(self) -> None:
-        """A block for a decode, settled later."""
         lease, total = self.held[-1]
         if not lease.fills:
             self.kv.take(1)
@@ -64,7 +59,6 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data(), back=st.booleans())
     def leave(self, data: st.DataObject, back: bool) -> None:
-        """A job ends, or is preempted."""
         lease, total = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         self.kv.release(lease, total)
         if back:
@@ -72,7 +66,6 @@ class Jobs(RuleBasedStateMachine):
 
     @invariant()
     def held_idle_and_blank_are_all_there_is(self) -> None:
-        """Conservation of blocks."""
         own = sum(lease.own for lease, _ in self.held)
         held = own + self.kv.held_prefix_blocks()
         assert min(self.kv.blank, self.kv.free, own) >= 0
@@ -81,7 +74,6 @@ class Jobs(RuleBasedStateMachine):
 
     @invariant()
     def a_lease_covers_what_was_asked_for(self) -> None:
-        """Nothing is held that was not asked for."""
         assert all(lease.shared + lease.own == total for lease, total in self.held)
 
 
@@ -97,26 +89,23 @@ def _run_through(kv: KvCache, lease: Lease, total: int) -> int:
 
 
 def test_a_shared_prefix_is_found_by_the_next_request() -> None:
-    """The first computes it, the second finds all of it."""
     kv = KvCache(100)
-    assert _run_through(kv, Lease(1, "system", 8), 12) == 0
-    assert _run_through(kv, Lease(2, "system", 8), 12) == 8
+    assert _run_through(kv, Lease(1, (("system", 8),)), 12) == 0
+    assert _run_through(kv, Lease(2, (("system", 8),)), 12) == 8
 
 
 def test_what_was_used_last_is_evicted_last() -> None:
-    """Least recently used first, and each extent from its end."""
     kv = KvCache(20)
-    _run_through(kv, Lease(1, "old", 8), 8)
-    _run_through(kv, Lease(2, "new", 8), 8)
+    _run_through(kv, Lease(1, (("old", 8),)), 8)
+    _run_through(kv, Lease(2, (("new", 8),)), 8)
     _run_through(kv, Lease(3), 10)
-    assert kv.hits(Lease(4, "old", 8), 99) == 2
-    assert kv.hits(Lease(5, "new", 8), 99) == 8
+    assert kv.hits(Lease(4, (("old", 8),)), 99) == 2
+    assert kv.hits(Lease(5, (("new", 8),)), 99) == 8
 
 
 def test_a_preempted_request_finds_its_own_blocks_again() -> None:
-    """What it had computed stays cached until someone needs the room."""
     kv = KvCache(30)
-    lease = Lease(1, "system", 4)
+    lease = Lease(1, (("system", 4),))
     assert kv.admit(lease, 0, 10)
     kv.release(lease, 10)
     assert kv.hits(lease, 9) == 9
@@ -125,20 +114,17 @@ def test_a_preempted_request_finds_its_own_blocks_again() -> None:
 
 
 def test_without_reuse_nothing_is_found() -> None:
-    """enable_prefix_caching off: every prompt is computed whole."""
     kv = KvCache(100, reuse=False)
-    assert _run_through(kv, Lease(1, "system", 8), 12) == 0
-    assert _run_through(kv, Lease(2, "system", 8), 12) == 0
+    assert _run_through(kv, Lease(1, (("system", 8),)), 12) == 0
+    assert _run_through(kv, Lease(2, (("system", 8),)), 12) == 0
     assert kv.blank == 100
 
 
 def test_a_block_begun_is_a_block() -> None:
-    """Sixteen tokens fill one, a seventeenth begins the next."""
     assert [blocks_for(tokens) for tokens in (0, 1, 16, 17)] == [0, 1, 1, 2]
 
 
 def test_lost_blocks_are_nobody_s_until_they_are_found() -> None:
-    """They are taken as they become free, count as used, and come back whole."""
     kv = KvCache(10)
     lease = Lease(1)
     assert kv.admit(lease, 0, 6)
@@ -150,3 +136,48 @@ def test_lost_blocks_are_nobody_s_until_they_are_found() -> None:
     kv.pin(0)
     assert (kv.pinned, kv.free, kv.usage_ratio) == (0, 10, 0.0)
     assert kv.free == kv.idle_blocks() + kv.blank
+
+
+TREE = ((("root", 2), ("left", 3)), (("root", 2), ("right", 4)))
+
+
+def test_a_prefix_of_several_segments_is_found_as_far_as_it_is_shared() -> None:
+    """The common root at once, a branch when it comes again."""
+    kv = KvCache(100)
+    assert _run_through(kv, Lease(1, TREE[0]), 9) == 0
+    assert _run_through(kv, Lease(2, TREE[1]), 9) == 2
+    assert _run_through(kv, Lease(3, TREE[0]), 9) == 5
+    assert _run_through(kv, Lease(4, TREE[1]), 9) == 6
+
+
+def test_a_branch_is_evicted_before_its_root() -> None:
+    """What is behind an evicted block cannot be found."""
+    kv = KvCache(12)
+    _run_through(kv, Lease(1, TREE[0]), 5)
+    _run_through(kv, Lease(2), 9)
+    assert kv.hits(Lease(3, TREE[0]), 99) == 3
+    _run_through(kv, Lease(4), 2)
+    assert kv.hits(Lease(5, TREE[0]), 99) == 1
+
+
+def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
+    """The other one's blocks are its own, and so is what comes behind them."""
+    kv = KvCache(100)
+    first, second = Lease(1, TREE[0]), Lease(2, TREE[1])
+    assert kv.admit(first, 0, 1)
+    assert kv.admit(second, 0, 6)
+    assert (second.shared, second.own) == (0, 6)
+    assert kv.grow(first, 9)
+    assert (first.shared, first.own) == (5, 4)
+    kv.release(second, 6)
+    kv.release(first, 9)
+    assert kv.hits(Lease(3, TREE[0]), 99) == 5
+    assert kv.hits(Lease(4, TREE[1]), 99) == 2
+
+
+def test_blocks_for_the_whole_prompt_can_be_demanded() -> None:
+    """They are not taken yet."""
+    kv = KvCache(10)
+    assert not kv.admit(Lease(1), 0, 2, in_all=11)
+    assert kv.admit(Lease(2), 0, 2, in_all=10)
+    assert (kv.free, kv.least_free) == (8, 8)

@@ -6,12 +6,9 @@ reaches its remainder modulo the block size. What others cost it is a difference
 
 import heapq
 
-from simulator.job import Billed, Job, Sums
-from simulator.kv_cache import BLOCK_TOKENS
-from simulator.longest_gap import LongestSince
-from simulator.step_model import StepModel
-
-_LAST_IN_BLOCK = BLOCK_TOKENS - 1
+from replay.job import Billed, Job, Sums
+from replay.longest_gap import LongestSince
+from replay.step_model import StepModel
 
 
 class Lockstep:
@@ -19,14 +16,15 @@ class Lockstep:
 
     Args:
         model: the step model, which gives a sequence's own share.
+        block_tokens: tokens per KV block.
     """
 
-    def __init__(self, model: StepModel) -> None:
+    def __init__(self, model: StepModel, block_tokens: int) -> None:
         self.count = 0
         """Steps so far, with decodes or without."""
         self.size = 0
         self.context_tokens = 0
-        self.due = [0] * BLOCK_TOKENS
+        self.due = [0] * block_tokens
         """How many need a block when the step count has this remainder."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
@@ -43,7 +41,15 @@ class Lockstep:
     @property
     def blocks_due(self) -> int:
         """Return the blocks that the next step needs."""
-        return self.due[self.count & _LAST_IN_BLOCK]
+        return self.due[self.count % len(self.due)]
+
+    def computed_tokens(self, job: Job) -> int:
+        """Return the tokens that a job here has computed so far."""
+        return job.computed_tokens + self.count - job.joined
+
+    def needs_block(self, job: Job) -> bool:
+        """Return whether the next step needs a block for a job here."""
+        return self.computed_tokens(job) % len(self.due) == 0
 
     @property
     def first_end(self) -> int:
@@ -89,7 +95,7 @@ class Lockstep:
         job.before = self._sums
         self.size += 1
         self.context_tokens += job.computed_tokens
-        self.due[(self.count - job.computed_tokens) & _LAST_IN_BLOCK] += 1
+        self.due[(self.count - job.computed_tokens) % len(self.due)] += 1
         last = self.count + job.output_tokens - job.made_tokens
         heapq.heappush(self._ends, (last, job.number, job.joined, job))
 
@@ -105,7 +111,7 @@ class Lockstep:
 
     def leave(self, job: Job) -> None:
         """Remove a job, and settle its tokens and their cost."""
-        self.due[(job.joined - job.computed_tokens) & _LAST_IN_BLOCK] -= 1
+        self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps
         job.computed_tokens += steps

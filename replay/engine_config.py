@@ -1,11 +1,14 @@
 """The engine arguments that affect latency, with vLLM's names."""
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
-from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from replay.kv_cache import BLOCK_TOKENS, blocks_for
+from replay.step_model import EIGHT_B_ON_H100, StepModel
 
-from simulator.kv_cache import BLOCK_TOKENS, blocks_for
-from simulator.step_model import EIGHT_B_ON_H100, StepModel
+Scalar = str | int | float | bool
+Policy = Literal["fcfs", "priority"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
 """Duration of about 600 kernel launches per step, which a CUDA graph replaces by one."""
@@ -18,11 +21,20 @@ class EngineConfig:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Requests beyond it are rejected, so that an overload does not exhaust memory."""
+    """With so many unfinished requests, waiting or running, others are rejected, so that an
+    overload does not exhaust memory."""
     max_model_len: int = 32_768
     # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
     num_gpu_blocks: int = 25_000
+    block_size: int = BLOCK_TOKENS
     enable_prefix_caching: bool = True
+    policy: Policy = "fcfs"
+    long_prefill_token_threshold: int = 0
+    """The most prompt tokens of one request in a step that it shares with others; 0 for no
+    limit."""
+    scheduler_reserve_full_isl: bool = False
+    """Whether a request waits until there are blocks for its whole prompt, not only for its first
+    chunk; the default of newer versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
@@ -32,6 +44,9 @@ class EngineConfig:
     """Without CUDA graphs, each kernel is launched separately."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
+    step_noise_quantiles: tuple[float, ...] = ()
+    """Quantiles of a step's time divided by its model's, at the probabilities (i + ½)/n. Given,
+    they replace `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -40,11 +55,12 @@ class EngineConfig:
             "max_num_queued_reqs",
             "max_model_len",
             "num_gpu_blocks",
+            "block_size",
             "tensor_parallel_size",
         ):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key}: {getattr(self, key)}; allowed: 1 or more")
-        for key in ("max_loras", "num_speculative_tokens"):
+        for key in ("max_loras", "num_speculative_tokens", "long_prefill_token_threshold"):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key}: {getattr(self, key)}; allowed: 0 or more")
         if self.max_cpu_loras < self.max_loras:
@@ -57,15 +73,25 @@ class EngineConfig:
                 f"max_num_batched_tokens: {self.max_num_batched_tokens}; "
                 f"allowed: at least max_num_seqs ({self.max_num_seqs})"
             )
-        if self.num_gpu_blocks < blocks_for(self.max_model_len):
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy: {self.policy!r}; allowed: {', '.join(POLICIES)}")
+        longest = blocks_for(self.max_model_len, self.block_size)
+        if self.num_gpu_blocks < longest:
             raise ValueError(
                 f"num_gpu_blocks: {self.num_gpu_blocks}; allowed: at least "
-                f"{blocks_for(self.max_model_len)}, one request of max_model_len "
+                f"{longest}, one request of max_model_len "
                 f"({self.max_model_len})"
             )
         if not 0 <= self.step_noise_ratio < 1:
             raise ValueError(
                 f"step_noise_ratio: {self.step_noise_ratio}; allowed: from 0 to below 1"
+            )
+        if any(not 0 < each < float("inf") for each in self.step_noise_quantiles) or sorted(
+            self.step_noise_quantiles
+        ) != list(self.step_noise_quantiles):
+            raise ValueError(
+                f"step_noise_quantiles: {self.step_noise_quantiles}; allowed: finite, more than 0, "
+                "in ascending order"
             )
 
     @property
@@ -77,10 +103,10 @@ class EngineConfig:
 
     def arguments(self) -> dict[str, Scalar]:
         """The arguments as a real engine reports them at its start."""
-        told: dict[str, Scalar] = {
+        reported: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,
-            "cache.block_size": BLOCK_TOKENS,
+            "cache.block_size": self.block_size,
             "cache.enable_prefix_caching": self.enable_prefix_caching,
             "cache.num_gpu_blocks": self.num_gpu_blocks,
             "cache.num_gpu_blocks_override": self.num_gpu_blocks,
@@ -88,22 +114,24 @@ class EngineConfig:
             "scheduler.max_num_seqs": self.max_num_seqs,
             "scheduler.max_num_queued_reqs": self.max_num_queued_reqs,
             "scheduler.enable_chunked_prefill": True,
-            "scheduler.policy": "fcfs",
+            "scheduler.policy": self.policy,
             "parallel.tensor_parallel_size": self.tensor_parallel_size,
         }
+        if self.long_prefill_token_threshold:
+            reported["scheduler.long_prefill_token_threshold"] = self.long_prefill_token_threshold
         if self.max_loras:
-            told |= {"lora.max_loras": self.max_loras, "lora.max_cpu_loras": self.max_cpu_loras}
+            reported |= {"lora.max_loras": self.max_loras, "lora.max_cpu_loras": self.max_cpu_loras}
         if self.num_speculative_tokens:
-            told |= {
+            reported |= {
                 "speculative.method": "eagle",
                 "speculative.num_speculative_tokens": self.num_speculative_tokens,
             }
         if self.kv_connector:
-            told |= {
+            reported |= {
                 "kv_transfer.kv_connector": "NixlConnector",
                 "kv_transfer.kv_role": "kv_consumer",
             }
-        return told
+        return reported
 
 
 @dataclass(slots=True)

@@ -2,30 +2,39 @@
 
 Pure: submissions, seed and configuration determine the result. Each step gives the running
 sequences their tokens, then fills the token budget with prefill in order of arrival; requests that
-are not eligible are skipped. If a sequence needs a block and none is free, the newest sequence is
-preempted and later recomputed from the head of the queue.
+are not eligible are skipped. If a sequence needs a block and none is free, the newest sequence (or
+the one of the lowest priority) is preempted and later recomputed from the head of the queue.
+
+vLLM goes through the running sequences in the order in which they were admitted. Here the decodes
+come first, which gives every sequence the same tokens: `max_num_batched_tokens` is at least
+`max_num_seqs`, and what comes before a decode in the batch never needs more tokens than when that
+decode was admitted. Speculation and a sequence that preempts itself are exceptions: vLLM may then
+leave the sequences behind it without tokens for one step; here they get theirs.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
 
-import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import nextafter
 from operator import sub
 
-from tailspan_vllm.engine_core.step_model import Work
+from replay.engine_config import EngineConfig, EngineTotals
+from replay.job import Blocked, Job
+from replay.kv_cache import KvCache, blocks_for
+from replay.lockstep import Lockstep
+from replay.lora import LoraSlots
+from replay.speculation import Drafting, draft_draws
+from replay.step_clock import Stall, StepClock, step_noise
+from replay.waiting_queue import PriorityQueue
 
-from simulator.engine_config import EngineConfig, EngineTotals
-from simulator.job import Blocked, Job
-from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
-from simulator.lockstep import Lockstep
-from simulator.lora import LoraSlots
-from simulator.speculation import Drafting
-from simulator.step_clock import Stall, StepClock
+StepListener = Callable[[int, float, int, int, float], None]
+"""Is called with each ended step: prefill tokens, prefill pairs, context tokens, decodes, and
+seconds."""
 
-_LAST_IN_BLOCK = BLOCK_TOKENS - 1
 _NEVER = float("inf")
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(slots=True)
@@ -46,6 +55,10 @@ class _Step:
     drafting: tuple[Job, ...]
 
 
+def _ignore(*_: float) -> None:
+    pass
+
+
 class Engine:
     """One engine. Submit jobs in order of `queued`; `advance` returns the finished ones.
 
@@ -55,6 +68,7 @@ class Engine:
         stalls: when it stands still, in order of time; may be infinite.
         started_s: when it was ready; nothing happens before.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
+        on_step: is called with each ended step.
     """
 
     def __init__(
@@ -64,26 +78,36 @@ class Engine:
         stalls: Iterable[Stall] = (),
         started_s: float = 0.0,
         new_shape_s: float = 0.0,
+        on_step: StepListener = _ignore,
     ) -> None:
         self.config = config
         self.totals = EngineTotals()
         self.kv = KvCache(config.num_gpu_blocks, reuse=config.enable_prefix_caching)
-        self.clock = StepClock(config.step_noise_ratio, seed, stalls, new_shape_s)
+        self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
         """Lost KV blocks, unused but not available, as far as they could be lost so far."""
         self._model = config.model
-        self._lockstep = Lockstep(self._model)
-        chance = random.Random(f"{seed}:drafts")
-        self._drafting = Drafting(config.num_speculative_tokens, self._model, chance)
+        self._lockstep = Lockstep(self._model, config.block_size)
+        self._drafting = Drafting(
+            config.num_speculative_tokens,
+            self._model,
+            draft_draws(seed) if config.num_speculative_tokens else (),
+            config.max_model_len,
+        )
+        self._on_step = on_step
         self._now = started_s
         self._coming: deque[Job] = deque()
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Job] | PriorityQueue = (
+            PriorityQueue() if config.policy == "priority" else deque()
+        )
+        self._admissions = 0
         self._held: list[Job] = []
         self._running: dict[int, Job] = {}
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
-        self._blocked = Blocked()
+        self.blocked = Blocked()
+        """Seconds in steps at whose start the queue was blocked, by reason."""
         self._longest_step_s = 0.0
 
     @property
@@ -117,6 +141,18 @@ class Engine:
         return len(self._running)
 
     @property
+    def full(self) -> bool:
+        """Whether another request would be rejected."""
+        return self.outstanding >= self.config.max_num_queued_reqs
+
+    @property
+    def next_event_s(self) -> float:
+        """Until when to `advance` for the next thing to happen; infinite for an idle engine."""
+        if self._step is not None:
+            return self._step.end
+        return nextafter(self._next_start(), _NEVER)
+
+    @property
     def outstanding(self) -> int:
         """Requests that have not ended."""
         return len(self._coming) + len(self._waiting) + len(self._held) + len(self._running)
@@ -145,11 +181,13 @@ class Engine:
             )
         if job.lora is not None and not self.config.max_loras:
             raise ValueError(f"lora: {job.lora!r}; allowed: none, because max_loras is 0")
-        if self._coming and job.queued < self._coming[-1].queued:
-            raise ValueError(
-                f"queued: {job.queued}; allowed: from {self._coming[-1].queued}, in order"
-            )
-        self._coming.append(job)
+        if job.queued < self._now:
+            raise ValueError(f"queued: {job.queued}; allowed: from {self._now}, not in the past")
+        job.lease_blocks(self.config.block_size)
+        place = len(self._coming)
+        while place and self._coming[place - 1].queued > job.queued:
+            place -= 1
+        self._coming.insert(place, job)
 
     def advance(self, until: float) -> list[Job]:
         """Run to the virtual instant `until`; later submissions must not be earlier than it.
@@ -187,22 +225,13 @@ class Engine:
             return  # arrived requests wait for a cache
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
-        preempted = self._find_blocks()
-        budget = self.config.max_num_batched_tokens - self._lockstep.size
-        budget -= len(self._drafting.jobs) * (1 + self._drafting.tokens)
-        chunks: list[tuple[Job, int]] = []
-        # A partial prefill is the newest sequence of all: it got what the budget had left.
-        for job in tuple(self._prefilling):
-            tokens = min(job.target_tokens - job.computed_tokens, budget)
-            if tokens <= 0:
-                break
-            if not self.kv.grow(job.lease, blocks_for(job.computed_tokens + tokens)):
-                self._preempt_newest()
-                preempted = True
-                break
-            chunks.append((job, tokens))
-            budget -= tokens
-        blocked_by, loading_s = self._admit_waiting(start, budget, chunks, preempted)
+        eligible = len(self._running) + self.waiting
+        # vLLM: alone, a long prompt keeps no one from the budget.
+        limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
+        chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
+        blocked_by, loading_s = self._admit_waiting(
+            start, budget, limit or _NO_LIMIT, chunks, preempted
+        )
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
@@ -210,9 +239,9 @@ class Engine:
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
-            job.blocked = self._blocked
+            job.blocked = self.blocked
             if job.fetch_s:
-                job.hold(job.queued, self._blocked)
+                job.hold(job.queued, self.blocked)
                 self._held.append(job)
             else:
                 self._waiting.append(job)
@@ -225,24 +254,111 @@ class Engine:
                 self._held.insert(0, job)
             else:
                 if job.fetch_s and not job.held_s:
-                    job.let_go(ready, self._blocked)
+                    job.let_go(ready, self.blocked)
                     self.totals.transfer_s += job.fetch_s
                     self.totals.transferred_tokens += job.fetched_tokens
                 else:
-                    job.let_go(start, self._blocked)
+                    job.let_go(start, self.blocked)
                 self._waiting.appendleft(job)
 
-    def _find_blocks(self) -> bool:
-        """Allocate the blocks that running sequences need next; return whether one was
-        preempted."""
-        preempted = False
-        while self._lockstep.blocks_due > self.kv.free or not self._drafting.hold_blocks(self.kv):
-            if len(self._running) == 1 and self._find_lost_blocks():
-                continue
-            self._preempt_newest()
-            preempted = True
+    def _blocks(self, tokens: int) -> int:
+        return blocks_for(tokens, self.config.block_size)
+
+    def _serve_running(self, limit: int) -> tuple[list[tuple[Job, int]], int, bool]:
+        """Give the running sequences their tokens and blocks.
+
+        Returns:
+            The chunks of the prefills, the rest of the budget, and whether one was preempted.
+        """
+        chunks, budget, needed = self._plan(limit)
+        preempted = needed > self.kv.free
+        if preempted:
+            chunks, budget, preempted = self._make_room(limit)
         self.kv.take(self._lockstep.blocks_due)
-        return preempted
+        for job in self._drafting.jobs.values():
+            self.kv.grow(job.lease, self._blocks(self._drafting.covers_tokens(job)))
+        for job, tokens in chunks:
+            self.kv.grow(job.lease, self._blocks(job.computed_tokens + tokens))
+        return chunks, budget, preempted
+
+    def _budget(self) -> int:
+        """What the decodes leave of a step's tokens."""
+        decodes = self._lockstep.size + len(self._drafting.jobs) * (1 + self._drafting.tokens)
+        return self.config.max_num_batched_tokens - decodes
+
+    def _plan(self, limit: int) -> tuple[list[tuple[Job, int]], int, int]:
+        """Return the chunks of the prefills, the rest of the budget, and the blocks that all
+        running sequences need together."""
+        budget, needed = self._budget(), self._lockstep.blocks_due
+        for job in self._drafting.jobs.values():
+            needed += self._needs(job, 0)
+        chunks = []
+        for job in self._prefilling:
+            tokens = min(job.target_tokens - job.computed_tokens, budget, limit)
+            if tokens <= 0:
+                break
+            chunks.append((job, tokens))
+            needed += self._needs(job, tokens)
+            budget -= tokens
+        return chunks, budget, needed
+
+    def _needs(self, job: Job, tokens: int) -> int:
+        """Return the additional blocks that a running sequence needs; `tokens` are those of its
+        chunk."""
+        if job.joined >= 0:
+            return int(self._lockstep.needs_block(job))
+        if job.number in self._drafting.jobs:
+            covered = self._drafting.covers_tokens(job)
+        else:
+            covered = job.computed_tokens + tokens
+        return max(0, self._blocks(covered) - job.lease.shared - job.lease.own)
+
+    def _make_room(self, limit: int) -> tuple[list[tuple[Job, int]], int, bool]:
+        """Go through the running sequences in order, and preempt where blocks are missing.
+
+        Returns:
+            As `_serve_running`.
+        """
+        budget, preempted = self._budget(), False
+        served: dict[int, tuple[Job, int, int]] = {}
+        """Jobs with their chunks and their additional blocks, which are taken later."""
+        reserved = 0
+        for job in tuple(self._running.values()):
+            if job.number not in self._running:
+                continue
+            tokens = 0
+            if job in self._prefilling:
+                tokens = min(job.target_tokens - job.computed_tokens, budget, limit)
+                if tokens <= 0:
+                    continue
+            needs = self._needs(job, tokens)
+            while job.number in self._running and reserved + needs > self.kv.free:
+                if len(self._running) == 1 and self._find_lost_blocks():
+                    continue
+                victim = self._victim()
+                budget += self._decode_tokens(victim)
+                _, chunk, blocks = served.pop(victim.number, (victim, 0, 0))
+                budget += chunk
+                reserved -= blocks
+                self._preempt(victim)
+                preempted = True
+            if job.number in self._running:
+                served[job.number] = (job, tokens, needs)
+                reserved += needs
+                budget -= tokens
+        return [(job, tokens) for job, tokens, _ in served.values() if tokens], budget, preempted
+
+    def _decode_tokens(self, job: Job) -> int:
+        """Return the tokens that a decode takes of a step's budget; 0 for a prefill."""
+        if job.joined >= 0:
+            return 1
+        return 1 + self._drafting.tokens if job.number in self._drafting.jobs else 0
+
+    def _victim(self) -> Job:
+        """Return the running sequence to preempt."""
+        if self.config.policy == "priority":
+            return max(self._running.values(), key=lambda job: job.order)
+        return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
         """Apply lost blocks. At least one request always has room. Returns False if none are
@@ -254,7 +370,12 @@ class Engine:
         return True
 
     def _admit_waiting(
-        self, start: float, budget: int, chunks: list[tuple[Job, int]], preempted: bool
+        self,
+        start: float,
+        budget: int,
+        limit: int,
+        chunks: list[tuple[Job, int]],
+        preempted: bool,
     ) -> tuple[str | None, float]:
         """Fill the rest of the budget; return what stopped it, and how long adapters take to
         load."""
@@ -268,12 +389,12 @@ class Engine:
             if budget <= 0:
                 return "budget_s", loading_s
             if not self.loras.has_room(job.lora):
-                job.hold(start, self._blocked)
+                job.hold(start, self.blocked)
                 self._held.append(self._waiting.popleft())
                 continue
-            tokens = self._admit(job, budget)
+            tokens = self._admit(job, min(budget, limit))
             while not tokens and not self._running and self._find_lost_blocks():
-                tokens = self._admit(job, budget)
+                tokens = self._admit(job, min(budget, limit))
             if not tokens:
                 return "kv_s", loading_s
             chunks.append((self._waiting.popleft(), tokens))
@@ -281,20 +402,22 @@ class Engine:
             loading_s += self.loras.join(job.lora)
         return None, loading_s
 
-    def _admit(self, job: Job, budget: int) -> int:
+    def _admit(self, job: Job, most: int) -> int:
         """Start or resume a job with its first chunk; 0 if its blocks are not available."""
-        hits = self.kv.hits(job.lease, (job.target_tokens - 1) // BLOCK_TOKENS)
-        cached = hits * BLOCK_TOKENS
+        hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
+        cached = hits * self.config.block_size
         spared = cached
         if job.scheduled is None and job.fetched_tokens > cached:
             spared = min(job.fetched_tokens, job.target_tokens - 1)
-        tokens = min(job.target_tokens - spared, budget)
-        if not self.kv.admit(job.lease, hits, blocks_for(spared + tokens)):
+        tokens = min(job.target_tokens - spared, most)
+        whole = self._blocks(job.target_tokens) if self.config.scheduler_reserve_full_isl else 0
+        if not self.kv.admit(job.lease, hits, self._blocks(spared + tokens), in_all=whole):
             return 0
+        job.admitted, self._admissions = self._admissions, self._admissions + 1
         job.computed_tokens = spared
         if job.scheduled is None:
             job.scheduled = self._now
-            job.blocked = Blocked(*map(sub, self._blocked, job.blocked))
+            job.blocked = Blocked(*map(sub, self.blocked, job.blocked))
             job.cached_tokens = spared
             job.external_cached_tokens = spared - cached
             self.totals.cache_query_tokens += job.target_tokens
@@ -347,27 +470,31 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        self.clock.fit.learn(Work(prefill_tokens, step.pairs, context_tokens, decodes), took_s)
+        self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, took_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
         self.totals.prefill_attention += step.pairs
         self.totals.decodes += decodes
         self.totals.stall_s += step.stall_s
         self.totals.scheduled_prefill_tokens += prefill_tokens
         if step.blocked_by is not None:
-            so_far_s = getattr(self._blocked, step.blocked_by)
-            self._blocked = self._blocked._replace(**{step.blocked_by: so_far_s + took_s})
+            so_far_s = getattr(self.blocked, step.blocked_by)
+            self.blocked = self.blocked._replace(**{step.blocked_by: so_far_s + took_s})
         sequences = decodes + len(step.chunks)
         costs = (took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens, sequences)
         lockstep.add_step(*costs)
         done = lockstep.ended()
         if step.drafting:
             done += drafting.end_step(*costs, step.drafting, self.totals)
-        for job in done:
-            self._end(job, ended)
         for job, tokens, own_s in step.chunks:
             job.saw_prefill(prefill_tokens - tokens)
             self._bill_chunk(job, tokens, step, own_s, sequences)
-            self._end_chunk(job, tokens, step, own_s, ended)
+            if self._end_chunk(job, tokens, step, own_s, sequences):
+                done.append(job)
+        # As in vLLM, blocks are released in the order of the batch.
+        for job in sorted(done, key=lambda each: each.admitted):
+            job.last_token, job.last_sequences = self._now, sequences
+            self._leave_batch(job)
+            ended.append(job)
 
     def _bill_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> None:
         took_s = step.end - step.start
@@ -388,9 +515,8 @@ class Engine:
         self.totals.decode_tokens += steps * decodes
         self.totals.context_tokens += steps * context_tokens
 
-    def _end_chunk(
-        self, job: Job, tokens: int, step: _Step, own_s: float, ended: list[Job]
-    ) -> None:
+    def _end_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> bool:
+        """Count a chunk as computed; return whether it made the last token of its job."""
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
         shares = job.phase
@@ -402,34 +528,29 @@ class Engine:
             shares.preempted_s += step.end - job.evicted
             job.evicted = None
         if job.computed_tokens < job.target_tokens:
-            return
+            return False
         self._prefilling.remove(job)
         job.made_tokens += 1
         if job.last_token is not None:
             job.saw_gap(step.end - job.last_token)
         if job.first_token is None:
-            job.first_token = step.end
+            job.first_token, job.first_sequences = step.end, sequences
         if job.made_tokens == job.output_tokens:
-            self._end(job, ended)
-        elif self._drafting.tokens:
+            return True
+        if self._drafting.tokens:
             self._drafting.join(job)
         else:
             self._lockstep.join(job)
-
-    def _end(self, job: Job, ended: list[Job]) -> None:
-        job.last_token = self._now
-        self._leave_batch(job)
-        ended.append(job)
+        return False
 
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
         # With speculation, blocks are held ahead of the tokens.
         held = job.lease.shared + job.lease.own
-        self.kv.release(job.lease, max(blocks_for(job.computed_tokens), held))
+        self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 
-    def _preempt_newest(self) -> None:
-        job = next(reversed(self._running.values()))
+    def _preempt(self, job: Job) -> None:
         if job.joined >= 0:
             self._lockstep.leave(job)
             job.last_token = self._now
@@ -457,7 +578,7 @@ class Engine:
         decodes = lockstep.size
         if not decodes or self._prefilling or self._waiting or self._drafting.jobs or clock.cold:
             return
-        model, due = self._model, lockstep.due
+        model, due, block_tokens = self._model, lockstep.due, self.config.block_size
         quiet_until = min(self._coming[0].queued if self._coming else _NEVER, clock.quiet_until)
         for job in self._held:
             quiet_until = min(quiet_until, job.queued + job.fetch_s)
@@ -466,12 +587,12 @@ class Engine:
         now, context_tokens = self._now, lockstep.context_tokens
         fixed_s = model.base_s + model.sequence_s * decodes
         context_token_s = model.context_token_s
-        scale_of, learn = clock.scale, clock.fit.learn
+        scale_of, on_step = clock.scale, self._on_step
         free = self.kv.free
         scale_sum = scale_steps_sum = 0.0
         durations_s: list[float] = []
         while count < last and now < quiet_until:
-            needed = due[count & _LAST_IN_BLOCK]
+            needed = due[count % block_tokens]
             scale = scale_of(count)
             duration_s = (fixed_s + context_token_s * context_tokens) * scale
             if needed > free or now + duration_s > until:
@@ -479,7 +600,7 @@ class Engine:
             free -= needed
             now += duration_s
             durations_s.append(duration_s)
-            learn(Work(0, 0.0, context_tokens, decodes), duration_s)
+            on_step(0, 0.0, context_tokens, decodes, duration_s)
             scale_sum += scale
             scale_steps_sum += scale * count
             context_tokens += decodes

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine import Engine
-from simulator.engine_config import EngineConfig
-from simulator.job import Job
+from replay.engine import Engine
+from replay.engine_config import EngineConfig
+from replay.job import Job
 
 DRAFTING = replace(EngineConfig(), num_speculative_tokens=4, step_noise_ratio=0.0)
 
@@ -22,7 +22,6 @@ def _tpot_s(acceptance: float, config: EngineConfig = DRAFTING) -> float:
 
 
 def test_the_better_the_guesses_the_sooner_the_answer() -> None:
-    """Always right: five tokens a step. Never: one, and the drafting was for nothing."""
     plain = _tpot_s(0.0, replace(DRAFTING, num_speculative_tokens=0))
     assert _tpot_s(1.0) < _tpot_s(0.7) < plain < _tpot_s(0.0)
     assert _tpot_s(1.0) == pytest.approx(_tpot_s(0.0) / 5, rel=0.05)
@@ -39,7 +38,6 @@ def test_the_better_the_guesses_the_sooner_the_answer() -> None:
 def test_every_job_gets_all_its_tokens_and_its_parts_sum(
     asks: list[tuple[int, int, float]],
 ) -> None:
-    """Also where blocks are short; no block is lost."""
     config = replace(
         DRAFTING, max_model_len=320, num_gpu_blocks=28, max_num_seqs=6, max_num_batched_tokens=64
     )

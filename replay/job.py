@@ -1,11 +1,10 @@
 """A request inside the engine: lengths and a prefix in, instants and shares out."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailspan_vllm.request.parts import Parts, QueueParts
-
-from simulator.kv_cache import BLOCK_TOKENS, Lease
+from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
@@ -38,6 +37,26 @@ class Blocked(NamedTuple):
     budget_s: float = 0.0
 
 
+class PhaseParts(NamedTuple):
+    """Seconds of a prefill or decode phase, by what they were spent on."""
+
+    own: float
+    others_prefill: float
+    others_decode: float
+    preempted: float
+    stall: float
+
+
+class QueueParts(NamedTuple):
+    """Seconds in the queue, by the reason."""
+
+    seats: float
+    kv: float
+    budget: float
+    held: float
+    step: float
+
+
 @dataclass(slots=True)
 class Shares:
     """Seconds of a phase by what they were spent on; others' decodes are the remainder."""
@@ -47,12 +66,12 @@ class Shares:
     preempted_s: float = 0.0
     stall_s: float = 0.0
 
-    def of(self, phase_s: float) -> Parts:
+    def of(self, phase_s: float) -> PhaseParts:
         """Return parts that sum to the phase."""
         others_decode_s = (
             phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
         )
-        return Parts(
+        return PhaseParts(
             own=self.own_s,
             others_prefill=self.others_prefill_s,
             others_decode=max(0.0, others_decode_s),
@@ -70,8 +89,8 @@ class Job:
         prompt_tokens: at least 1.
         output_tokens: tokens to produce, at least 1.
         queued: when it reaches the engine.
-        prefix: the name of the shared prompt prefix.
-        prefix_tokens: its length; whole blocks of it before the last prompt token are shared.
+        prefixes: what the prompt shares, from its start: keys, each with the prompt token at which
+            its segment ends. Whole blocks of it are shared.
         lora: the adapter that it needs.
     """
 
@@ -79,8 +98,7 @@ class Job:
     prompt_tokens: int
     output_tokens: int
     queued: float
-    prefix: str | None = None
-    prefix_tokens: int = 0
+    prefixes: tuple[tuple[Hashable, int], ...] = ()
     lora: str | None = None
     acceptance: float = 0.0
     """Probability that a drafted token is accepted."""
@@ -88,6 +106,8 @@ class Job:
     """How long the transfer of its KV cache takes."""
     fetched_tokens: int = 0
     """Prompt tokens that this saves."""
+    priority: int = 0
+    """With the policy `priority`, the lowest is first."""
 
     handed: float | None = None
     """When it arrived; `queued` is then when the engine accepted it, between two steps."""
@@ -103,6 +123,9 @@ class Job:
     held_since: float = 0.0
     """Start of the present hold; `blocked_then` has the engine's sums at that time."""
     blocked_then: Blocked = field(default_factory=Blocked)
+    first_sequences: int = 0
+    """Sequences in the step that made its first token."""
+    last_sequences: int = 0
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
@@ -128,12 +151,28 @@ class Job:
     """Tokens that it had computed when it was preempted."""
     before: "Sums | None" = None
     """The engine's sums when it joined the decodes."""
+    admitted: int = -1
+    """The engine's count of admissions when it last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
         self.target_tokens = self.prompt_tokens
-        shared = min(self.prefix_tokens, self.prompt_tokens - 1) if self.prefix else 0
-        self.lease = Lease(self.number, self.prefix, shared // BLOCK_TOKENS)
+        self.lease = Lease(self.number)
+
+    def lease_blocks(self, block_tokens: int) -> None:
+        """Divide the shared prefix into blocks of this size."""
+        segments, before = [], 0
+        for key, end_tokens in self.prefixes:
+            end = min(end_tokens, self.prompt_tokens) // block_tokens
+            if end > before:
+                segments.append((key, end - before))
+                before = end
+        self.lease = Lease(self.number, tuple(segments))
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Its place in the queue of the policy `priority`; the highest is preempted first."""
+        return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
     def phase(self) -> Shares:

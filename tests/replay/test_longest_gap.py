@@ -1,19 +1,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.longest_gap import LongestSince
+from replay.longest_gap import LongestSince
 
 
 @given(st.lists(st.floats(0.001, 1.0), max_size=60), st.integers(-1, 61))
 def test_it_agrees_with_looking_at_every_step(durations: list[float], after: int) -> None:
-    """The longest after a number, as if all had been kept."""
     gaps = LongestSince()
     gaps.extend(0, durations)
     assert gaps.longest_s(after) == max(durations[after + 1 :], default=None)
 
 
 def test_it_forgets_when_told_to() -> None:
-    """Steps that no one waited in are no one's gap."""
     gaps = LongestSince()
     gaps.add(1, 9.0)
     gaps.clear()

@@ -2,14 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.engine import Engine
-from simulator.engine_config import EngineConfig
-from simulator.job import Job
-from simulator.lora import FROM_HOST_S, FROM_STORAGE_S, LoraSlots
+from replay.engine import Engine
+from replay.engine_config import EngineConfig
+from replay.job import Job
+from replay.lora import FROM_HOST_S, FROM_STORAGE_S, LoraSlots
 
 
 def test_an_adapter_is_loaded_once_and_found_again_while_it_is_kept() -> None:
-    """From storage the first time, from nowhere the second, from the host when it had to go."""
     slots = LoraSlots(1, 2)
     assert slots.join("a") == pytest.approx(FROM_HOST_S + FROM_STORAGE_S)
     assert slots.join("a") == 0.0
@@ -22,7 +21,6 @@ def test_an_adapter_is_loaded_once_and_found_again_while_it_is_kept() -> None:
 
 
 def test_there_is_room_for_so_many_at_a_time() -> None:
-    """One that runs already needs no room of its own."""
     slots = LoraSlots(2, 2)
     slots.join("a")
     slots.join("b")
@@ -34,7 +32,6 @@ def test_there_is_room_for_so_many_at_a_time() -> None:
 
 
 def test_a_request_without_a_slot_is_passed_over_and_its_wait_is_told() -> None:
-    """Others go ahead of it; it was held, and nothing else stood in its way."""
     config = replace(EngineConfig(step_noise_ratio=0.0), max_loras=1, max_cpu_loras=1)
     engine = Engine(config, "seed")
     first = Job(0, 100, 200, 0.0, lora="a")
@@ -56,6 +53,5 @@ def test_a_request_without_a_slot_is_passed_over_and_its_wait_is_told() -> None:
 
 
 def test_an_engine_without_adapters_refuses_who_asks_for_one() -> None:
-    """The error names the key, the value and what is allowed."""
     with pytest.raises(ValueError, match="lora: 'a'; allowed: none"):
         Engine(EngineConfig(), "seed").submit(Job(0, 10, 10, 0.0, lora="a"))

@@ -5,13 +5,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.request.parts import QueueParts
 
-from simulator.engine import Engine
-from simulator.engine_config import EngineConfig
-from simulator.job import Blocked, Job
-from simulator.kv_cache import blocks_for
-from simulator.step_clock import Stall
+from replay.engine import Engine
+from replay.engine_config import EngineConfig
+from replay.job import Blocked, Job, QueueParts
+from replay.kv_cache import blocks_for
+from replay.step_clock import Stall
 
 SMALL = EngineConfig(
     max_num_batched_tokens=64, max_num_seqs=6, max_model_len=320, num_gpu_blocks=24
@@ -21,8 +20,6 @@ ROOMY = EngineConfig()
 
 @dataclass(frozen=True)
 class Ask:
-    """One request to make, `gap_s` after the last."""
-
     gap_s: float
     prompt: int
     output: int
@@ -46,8 +43,8 @@ def _jobs(asks: list[Ask]) -> list[Job]:
     at, jobs = 0.0, []
     for number, ask in enumerate(asks):
         at += ask.gap_s
-        prefix = f"p{ask.prefix}" if 0 < ask.prefix < ask.prompt else None
-        jobs.append(Job(number, ask.prompt, ask.output, at, prefix, ask.prefix))
+        shared = ((f"p{ask.prefix}", ask.prefix),) if 0 < ask.prefix < ask.prompt else ()
+        jobs.append(Job(number, ask.prompt, ask.output, at, shared))
     return jobs
 
 
@@ -66,7 +63,7 @@ def _run(engine: Engine, jobs: list[Job], look: Callable[[], None] = lambda: Non
 
 
 def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
-    """An engine that takes every step the long way."""
+    """An engine that takes every step without the short way."""
     engine = Engine(config, "seed", stalls)
     engine._run_plain_decodes = lambda until: None  # type: ignore[method-assign]
     return engine
@@ -75,7 +72,6 @@ def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
-    """However short of blocks the engine is, nothing is lost, doubled or half done."""
     jobs = _jobs(asks)
     engine = Engine(SMALL, "seed")
     ended = _run(engine, jobs)
@@ -93,7 +89,6 @@ def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_instants_are_in_order(asks: list[Ask]) -> None:
-    """Queued, scheduled, first token, last token; each eviction before its resumption."""
     for job in _run(Engine(SMALL, "seed"), _jobs(asks)):
         assert job.scheduled is not None
         assert job.first_token is not None
@@ -107,7 +102,6 @@ def test_the_instants_are_in_order(asks: list[Ask]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
-    """The parts of each phase sum to it, and none of them is negative."""
     stalls = (Stall(0.1, 0.2), Stall(0.5, 0.3))
     for job in _run(Engine(SMALL, "seed", stalls), _jobs(asks)):
         assert job.scheduled is not None
@@ -124,7 +118,6 @@ def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
-    """At any instant the blocks held are those that the running jobs' tokens need."""
     engine = Engine(SMALL, "seed")
 
     def steps() -> int:
@@ -153,7 +146,7 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask]) -> None:
-    """What is skipped is the setting up of a step, never the step."""
+    """Only the set-up of a step is skipped."""
     stalls = (Stall(0.1, 0.2), Stall(0.7, 0.3))
     short = Engine(SMALL, "seed", stalls)
     long = _unhurried(SMALL, stalls)
@@ -173,7 +166,6 @@ def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask]) ->
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) -> None:
-    """What others' prefill cost a job is the sum of it over the steps that the job was in."""
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
     steps = []
     computed: list[dict[int, int]] = []
@@ -226,15 +218,14 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
 
 
 def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
-    """What the last of the jobs waited for in the queue, as shares of its wait."""
+    """What the last job waited for in the queue, as shares of its wait."""
     engine = Engine(replace(config, step_noise_ratio=0.0), "seed")
     _run(engine, list(jobs))
     assert sum(jobs[-1].queue) > 0
-    return jobs[-1].queue.scaled_to(1.0)
+    return QueueParts(*(waited_s / sum(jobs[-1].queue) for waited_s in jobs[-1].queue))
 
 
 def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
-    """Seats, blocks, or the budget of a step."""
     running = Job(0, 100, 200, 0.0)
     seats = _queue(replace(ROOMY, max_num_seqs=1), running, Job(1, 100, 2, 0.5))
     assert seats.seats > 0.99
@@ -247,7 +238,6 @@ def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
 
 
 def test_a_request_is_noted_between_two_steps() -> None:
-    """Until then it has been handed over, and is not in the queue."""
     decoding, beside = Job(0, 100, 200, 0.0), Job(1, 100, 2, 0.5001)
     _run(Engine(replace(ROOMY, step_noise_ratio=0.0), "seed"), [decoding, beside])
     assert beside.handed == 0.5001
@@ -257,7 +247,6 @@ def test_a_request_is_noted_between_two_steps() -> None:
 
 
 def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
-    """Eight answers that outgrow the cache together: the newest make way, and come back."""
     asks = [Ask(0.0, 60, 120, 0) for _ in range(8)]
     engine = Engine(SMALL, "seed")
     jobs = _run(engine, _jobs(asks))
@@ -271,7 +260,6 @@ def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
 
 
 def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
-    """And a decode beside it gets its token in each of those steps."""
     engine = Engine(replace(ROOMY, max_num_batched_tokens=512, step_noise_ratio=0.0), "seed")
     beside, long = Job(0, 16, 400, 0.0), Job(1, 5110, 2, 0.5)
     _run(engine, [beside, long])
@@ -285,7 +273,6 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
 
 
 def test_alone_a_request_waits_for_no_one() -> None:
-    """No queue, no others, no stall; its time is the step model's."""
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 11, 3.0)
     _run(engine, [job])
@@ -303,7 +290,6 @@ def test_alone_a_request_waits_for_no_one() -> None:
 
 
 def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
-    """One simultaneous gap for all who were there."""
     engine = Engine(ROOMY, "seed", [Stall(1.0, 0.4)])
     there = [Job(0, 10, 300, 0.5), Job(1, 10, 300, 0.6)]
     later = Job(2, 10, 20, 2.0)
@@ -315,16 +301,15 @@ def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
 
 
 def test_a_shared_prefix_is_found_in_whole_blocks() -> None:
-    """100 shared tokens are six whole blocks: 96 of them are found."""
+    """100 shared tokens hold six whole blocks, 96 tokens."""
     engine = Engine(ROOMY, "seed")
-    first, second = Job(0, 200, 2, 0.0, "p", 100), Job(1, 300, 2, 1.0, "p", 100)
+    first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
     assert (first.cached_tokens, second.cached_tokens) == (0, 96)
     assert (engine.totals.cache_query_tokens, engine.totals.cache_hit_tokens) == (500, 96)
 
 
 def test_at_most_max_num_seqs_run_together() -> None:
-    """Who comes beyond it waits until one ends."""
     engine = Engine(replace(ROOMY, max_num_seqs=2), "seed")
     jobs = [Job(number, 10, 50, 0.0) for number in range(3)]
     _run(engine, jobs)
@@ -343,7 +328,6 @@ def test_at_most_max_num_seqs_run_together() -> None:
     ],
 )
 def test_a_configuration_that_cannot_run_is_refused(key: str, value: float) -> None:
-    """The error names the key, the value given and the values allowed."""
     with pytest.raises(ValueError, match=f"{key}: {value}; allowed: "):
         replace(ROOMY, **{key: value})  # type: ignore[arg-type]
 
@@ -354,11 +338,10 @@ def test_a_configuration_that_cannot_run_is_refused(key: str, value: float) -> N
         (Job(1, 0, 5, 2.0), "prompt_tokens"),
         (Job(1, 5, 0, 2.0), "output_tokens"),
         (Job(1, 32_768, 1, 2.0), "32769"),
-        (Job(1, 5, 5, 0.5), "queued"),
+        (Job(1, 5, 5, -0.5), "queued"),
     ],
 )
 def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
-    """Empty, longer than the model can take, or earlier than the one before it."""
     engine = Engine(ROOMY, "seed")
     engine.submit(Job(0, 5, 5, 1.0))
     with pytest.raises(ValueError, match=f"{key}.*allowed"):
@@ -366,7 +349,6 @@ def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
 
 
 def test_a_cache_that_comes_from_outside_is_waited_for_and_spares_its_prefill() -> None:
-    """Held until it is there; computed is what it lacks."""
     engine = Engine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 2, 1.0, fetch_s=0.3, fetched_tokens=900)
     engine.submit(job)
@@ -386,7 +368,6 @@ def test_a_cache_that_comes_from_outside_is_waited_for_and_spares_its_prefill() 
 
 
 def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
-    """Waits are told as for blocks; the longest request is served all the same."""
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     engine.lost_blocks = ROOMY.num_gpu_blocks - 100
     jobs = [Job(0, 1400, 100, 0.0), Job(1, 1400, 5, 0.1), Job(2, 8000, 50, 0.2)]
@@ -396,7 +377,6 @@ def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
 
 
 def test_a_cold_engine_pays_for_each_shape_once() -> None:
-    """The first step of a batch or chunk size stands still; the next of its like does not."""
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
     first, again = Job(0, 500, 20, 0.0), Job(1, 500, 20, 5.0)
     _run(engine, [first, again])
@@ -408,7 +388,6 @@ def test_a_cold_engine_pays_for_each_shape_once() -> None:
 @given(ASKS)
 @settings(max_examples=40, deadline=None)
 def test_jobs_are_billed_the_whole_of_the_steps(asks: list[Ask]) -> None:
-    """Prefills, decodes, evictions and stalls: each second in a step is somebody's."""
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
     tight = Engine(SMALL, "seed", (), 0.0)
     for each in (engine, tight):
@@ -417,3 +396,84 @@ def test_jobs_are_billed_the_whole_of_the_steps(asks: list[Ask]) -> None:
         billed = sum(job.billed_s + job.wasted_s for job in jobs)
         assert billed == pytest.approx(each.totals.busy_s, rel=1e-9)
         assert all(job.wasted_s == 0 or job.preempted_at for job in jobs)
+
+
+def _first_tokens(config: EngineConfig, *jobs: Job) -> list[float]:
+    _run(Engine(replace(config, step_noise_ratio=0.0), "seed"), list(jobs))
+    return [job.first_token or 0.0 for job in jobs]
+
+
+def test_the_highest_priority_is_served_first() -> None:
+    """Among those that wait; the lowest value is the highest priority."""
+    jobs = [
+        Job(number, 100, 20, 0.001 * number, priority=priority)
+        for number, priority in enumerate((0, 5, 5, 1))
+    ]
+    config = replace(ROOMY, max_num_seqs=1)
+    one, two, three, four = _first_tokens(replace(config, policy="priority"), *jobs)
+    assert one < four < two < three
+    jobs = [Job(job.number, 100, 20, job.handed or 0.0, priority=job.priority) for job in jobs]
+    in_order = _first_tokens(config, *jobs)
+    assert in_order == sorted(in_order)
+
+
+def test_the_lowest_priority_makes_way() -> None:
+    """Even if it came first, and it is resumed after the others."""
+    jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
+    engine = Engine(replace(SMALL, policy="priority"), "seed")
+    _run(engine, jobs)
+    assert engine.totals.preemptions > 0
+    assert not jobs[7].preempted_at
+    assert jobs[0].last_token == max(job.last_token or 0.0 for job in jobs)
+
+
+def test_long_prompts_leave_room_in_the_budget_for_short_ones() -> None:
+    """A limit on the chunks of long prompts lets a short one into the same steps."""
+    config = replace(ROOMY, max_num_batched_tokens=512)
+
+    def short_s(threshold: int) -> float:
+        jobs = (Job(0, 8000, 2, 0.0), Job(1, 50, 2, 0.001))
+        return _first_tokens(replace(config, long_prefill_token_threshold=threshold), *jobs)[1]
+
+    assert short_s(256) < 0.3 * short_s(0)
+
+
+def test_alone_a_long_prompt_has_the_whole_budget() -> None:
+    """There is no one to leave room for."""
+    config = replace(ROOMY, max_num_batched_tokens=512)
+    limited = replace(config, long_prefill_token_threshold=64)
+    assert _first_tokens(limited, Job(0, 4000, 2, 0.0)) == _first_tokens(
+        config, Job(0, 4000, 2, 0.0)
+    )
+
+
+def test_a_whole_prompt_can_be_demanded_before_its_first_chunk() -> None:
+    """Then a prompt waits for its blocks, where it would otherwise begin and be preempted."""
+    config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
+
+    def preemptions(*, whole: bool) -> int:
+        engine = Engine(replace(config, scheduler_reserve_full_isl=whole), "seed")
+        _run(engine, [Job(0, 1000, 200, 0.0), Job(1, 1500, 5, 0.1)])
+        return engine.totals.preemptions
+
+    assert preemptions(whole=False) > 0
+    assert preemptions(whole=True) == 0
+
+
+@pytest.mark.parametrize("size", [1, 8, 32])
+def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
+    """100 shared tokens, rounded down to whole blocks."""
+    engine = Engine(replace(ROOMY, block_size=size, num_gpu_blocks=40_000), "seed")
+    first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
+    _run(engine, [first, second])
+    assert second.cached_tokens == 100 // size * size
+
+
+def test_jobs_may_be_submitted_out_of_order() -> None:
+    """One front end may take longer than the next one's."""
+    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    late, early = Job(0, 10, 5, 2.0), Job(1, 10, 5, 1.0)
+    engine.submit(late)
+    engine.submit(early)
+    assert engine.advance(9.0) == [early, late]
+    assert (early.queued, late.queued) == (1.0, 2.0)

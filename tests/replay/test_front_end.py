@@ -1,10 +1,9 @@
 import pytest
 
-from simulator.front_end import FrontEnd
+from replay.front_end import FrontEnd
 
 
 def test_work_is_done_one_after_the_other() -> None:
-    """What comes while it is busy waits; what comes later does not."""
     front_end = FrontEnd()
     assert front_end.take(0.0, 2.0) == 2.0
     assert front_end.take(1.0, 1.0) == 3.0
@@ -13,7 +12,6 @@ def test_work_is_done_one_after_the_other() -> None:
 
 
 def test_a_token_is_written_after_what_had_come_before_it() -> None:
-    """And not after what came later, which stands behind it."""
     front_end = FrontEnd()
     front_end.take(0.0, 2.0)
     front_end.take(1.5, 4.0)
@@ -24,7 +22,6 @@ def test_a_token_is_written_after_what_had_come_before_it() -> None:
 
 
 def test_a_share_of_a_core_makes_everything_take_longer() -> None:
-    """Its own processor is busy all that time."""
     front_end = FrontEnd()
     front_end.pace = 10.0
     assert front_end.take(0.0, 1.0) == 10.0

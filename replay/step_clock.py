@@ -1,46 +1,60 @@
 """A step's time beyond its work: noise, a slower machine, stalls, the first step of a batch shape.
 
-Pure. It also feeds the steps to the same fit that runs in a real engine, so that its coefficients,
-error and lag are those of a real engine.
+Pure.
 """
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from tailspan_vllm.engine_core.step_model import StepModel as Fit
+from replay.engine_config import EngineConfig
 
 _NOISE_STEPS = 4096
 _NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(NamedTuple):
     """A time in which the engine stands still, whatever work it has."""
 
     at_s: float
     for_s: float
 
 
+def step_noise(config: EngineConfig, seed: str) -> list[float]:
+    """Draw the factors of an engine's step times. They repeat after a few thousand steps.
+
+    With quantiles, values between them are interpolated.
+    """
+    chance = random.Random(seed)
+    quantiles = config.step_noise_quantiles
+    if not quantiles:
+        ratio = config.step_noise_ratio
+        return [chance.lognormvariate(0.0, ratio) for _ in range(_NOISE_STEPS)]
+    last = len(quantiles) - 1
+    factors = []
+    for _ in range(_NOISE_STEPS):
+        place = min(max(chance.random() * len(quantiles) - 0.5, 0.0), float(last))
+        low = int(place)
+        high = min(low + 1, last)
+        factors.append(quantiles[low] + (quantiles[high] - quantiles[low]) * (place - low))
+    return factors
+
+
 class StepClock:
     """The clock of one engine's steps.
 
     Args:
-        noise_ratio: spread of a step's time around its model's.
-        seed: of the noise.
+        noise: factors of the steps' work, repeated; from `step_noise`.
         stalls: when the engine stands still, in order of time; may be infinite.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
     def __init__(
-        self, noise_ratio: float, seed: str, stalls: Iterable[Stall] = (), new_shape_s: float = 0.0
+        self, noise: Sequence[float], stalls: Iterable[Stall] = (), new_shape_s: float = 0.0
     ) -> None:
-        noise = random.Random(seed)
-        self.noise = [noise.lognormvariate(0.0, noise_ratio) for _ in range(_NOISE_STEPS)]
+        self.noise = noise
         self.pace = 1.0
         """How much longer each step takes than on a machine that is well."""
-        self.fit = Fit()
-        """Updated with each ended step."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -58,7 +72,7 @@ class StepClock:
 
     def scale(self, count: int) -> float:
         """Return the factor of a step's work."""
-        return self.noise[count % _NOISE_STEPS] * self.pace
+        return self.noise[count % len(self.noise)] * self.pace
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
         """Return how long a step that begins now stands still."""

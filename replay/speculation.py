@@ -5,14 +5,24 @@ accepted up to the first rejection; the step itself adds one more.
 """
 
 import random
+from collections.abc import Sequence
 
-from simulator.engine_config import EngineTotals
-from simulator.job import Job
-from simulator.kv_cache import KvCache, blocks_for
-from simulator.step_model import StepModel
+from replay.engine_config import EngineTotals
+from replay.job import Job
+from replay.step_model import StepModel
 
-DRAFT_TOKEN_S = 0.25e-3
-"""Time of the draft head for one token of every sequence; it is much smaller than the model."""
+_DRAWS = 1 << 16
+
+
+def draft_draws(seed: str) -> list[float]:
+    """Draw the numbers in [0, 1) that decide which drafted tokens are accepted; see `draw_at`."""
+    chance = random.Random(f"{seed}:drafts")
+    return [chance.random() for _ in range(_DRAWS)]
+
+
+def draw_at(number: int, made_tokens: int, place: int) -> int:
+    """Return which draw decides on a drafted token, whatever the order of the requests."""
+    return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 
 class Drafting:
@@ -21,13 +31,17 @@ class Drafting:
     Args:
         tokens: drafted per step; 0 disables speculation.
         model: the step model.
-        chance: decides which tokens are accepted.
+        draws: from `draft_draws`; may be empty without speculation.
+        max_model_len: no block is held for tokens beyond it.
     """
 
-    def __init__(self, tokens: int, model: StepModel, chance: random.Random) -> None:
+    def __init__(
+        self, tokens: int, model: StepModel, draws: Sequence[float], max_model_len: int
+    ) -> None:
         self.tokens = tokens
         self._model = model
-        self._chance = chance
+        self._draws = draws
+        self._max_model_len = max_model_len
         self.jobs: dict[int, Job] = {}
         self.context_tokens = 0
 
@@ -40,7 +54,7 @@ class Drafting:
     @property
     def drafting_s(self) -> float:
         """Time that drafting adds to a step, for all sequences together."""
-        return self.tokens * DRAFT_TOKEN_S if self.jobs else 0.0
+        return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
         """Time that these sequences add to a step, without reading their context."""
@@ -56,12 +70,9 @@ class Drafting:
         del self.jobs[job.number]
         self.context_tokens -= job.computed_tokens
 
-    def hold_blocks(self, kv: KvCache) -> bool:
-        """Allocate blocks for what the next step may produce; False if there are too few."""
-        return all(
-            kv.grow(job.lease, blocks_for(job.computed_tokens + 1 + self.tokens))
-            for job in self.jobs.values()
-        )
+    def covers_tokens(self, job: Job) -> int:
+        """Return the tokens for which a job must hold blocks in the next step."""
+        return min(job.computed_tokens + 1 + self.tokens, self._max_model_len)
 
     def end_step(
         self,
@@ -80,14 +91,17 @@ class Drafting:
         paid = scale * took_s / worked_s if worked_s > 0 else 0.0
         paid_each_s = (
             model.base_s / sequences
-            + self.tokens * DRAFT_TOKEN_S / len(taking_part)
+            + self.tokens * model.draft_token_s / len(taking_part)
             + model.sequence_s
             + self.verify_s
         )
-        each_s = model.base_s + self.tokens * DRAFT_TOKEN_S + model.sequence_s + self.verify_s
+        each_s = model.base_s + self.tokens * model.draft_token_s + model.sequence_s + self.verify_s
         for job in taking_part:
             accepted = 0
-            while accepted < self.tokens and self._chance.random() < job.acceptance:
+            while (
+                accepted < self.tokens
+                and self._draws[draw_at(job.number, job.made_tokens, accepted)] < job.acceptance
+            ):
                 accepted += 1
             made = min(1 + accepted, job.output_tokens - job.made_tokens)
             job.decode.own_s += (each_s + model.context_token_s * job.computed_tokens) * scale

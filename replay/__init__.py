@@ -1,0 +1,1 @@
+"""The model of a vLLM server, and the replay of recorded traffic on it."""

@@ -1,0 +1,295 @@
+"""What a question changes: engine arguments, replicas, the router, the rate, the lengths.
+
+Pure. An edit of the server is a `dataclasses.replace` on its model; an edit of the traffic is a
+transformed copy of the arrivals.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from replay.arrivals import Arrivals, FloatArray, IntArray
+from replay.engine_config import POLICIES, EngineConfig
+from replay.front_end import FrontEndModel
+from replay.server_model import ROUTERS, Router
+
+JITTER_S: Final = 30.0
+"""A higher rate adds copies of recorded requests, as more users would. They are moved by up to this
+time: the rate's own changes stay, and a copy does not arrive with its original."""
+
+
+def _number(text: str) -> int:
+    return int(text)
+
+
+def _switch(text: str) -> bool:
+    known = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    return known[text.lower()]
+
+
+def _policy(text: str) -> str:
+    if text not in POLICIES:
+        raise ValueError(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An engine argument that can be edited: its field of `EngineConfig` and its values."""
+
+    field: str
+    parse: Callable[[str], Any]
+    allowed: str
+
+
+_COUNT: Final = "a whole number of at least 1"
+_SWITCH: Final = "true or false"
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "max_num_seqs": Argument("max_num_seqs", _number, _COUNT),
+    "max_num_batched_tokens": Argument("max_num_batched_tokens", _number, _COUNT),
+    "num_gpu_blocks": Argument("num_gpu_blocks", _number, _COUNT),
+    "enable_prefix_caching": Argument("enable_prefix_caching", _switch, _SWITCH),
+    "scheduling_policy": Argument("policy", _policy, " or ".join(POLICIES)),
+    "long_prefill_token_threshold": Argument(
+        "long_prefill_token_threshold", _number, "a whole number; 0 for no limit"
+    ),
+    "num_speculative_tokens": Argument(
+        "num_speculative_tokens", _number, "a whole number; 0 disables speculation"
+    ),
+    "max_model_len": Argument("max_model_len", _number, _COUNT),
+}
+"""By the name of vLLM's command line, with underscores."""
+
+
+class EditError(ValueError):
+    """An edit is not allowed; the message names the key, the value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """The rate of all requests, or of one tenant, multiplied by `factor`."""
+
+    factor: float
+    tenant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """Everything that a question changes. The defaults change nothing."""
+
+    arguments: Mapping[str, str] | None = None
+    """vLLM's argument → its new value, as text."""
+    replicas: int | None = None
+    router: Router | None = None
+    rates: Sequence[Rate] = ()
+    prompt: float = 1.0
+    """Factor of the prompt lengths; the cached part grows with them."""
+    output: float = 1.0
+    """Factor of the answer lengths."""
+
+    def __post_init__(self) -> None:
+        if self.replicas is not None and self.replicas < 1:
+            raise EditError(f"replicas: {self.replicas}; allowed: at least 1")
+        for name, factor in (
+            *(("rate", each.factor) for each in self.rates),
+            ("prompt", self.prompt),
+            ("output", self.output),
+        ):
+            if not 0 < factor < float("inf"):
+                raise EditError(f"{name}: {factor:g}x; allowed: more than 0x")
+
+    @property
+    def pools(self) -> bool:
+        """Whether the requests go to other replicas than they did."""
+        return self.replicas is not None or self.router is not None
+
+    def listed(self) -> list[str]:
+        """Return each edit as text, as it is given on the command line."""
+        found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
+        if self.replicas is not None:
+            found.append(f"replicas={self.replicas}")
+        if self.router is not None:
+            found.append(f"router={self.router}")
+        for rate in self.rates:
+            of = "" if rate.tenant is None else f"tenant={rate.tenant}:"
+            found.append(f"rate={of}{rate.factor:g}x")
+        found += [
+            f"{name}={factor:g}x"
+            for name, factor in (("prompt", self.prompt), ("output", self.output))
+            if factor != 1
+        ]
+        return found
+
+
+_FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
+
+
+def factor_of(name: str, text: str) -> float:
+    """Return a factor, written as 1.5x or 1.5.
+
+    Raises:
+        EditError: it is something else.
+    """
+    found = _FACTOR.fullmatch(text)
+    if found is None or found["tenant"] is not None:
+        raise EditError(f"{name} {text!r}: must be a factor, as in 1.5x")
+    return float(found["factor"])
+
+
+def rate_of(name: str, text: str) -> Rate:
+    """Return a rate, written as 1.5x or as tenant=acme:0.5x.
+
+    Raises:
+        EditError: it is something else.
+    """
+    found = _FACTOR.fullmatch(text)
+    if found is None:
+        raise EditError(
+            f"{name} {text!r}: must be a factor, as in 1.5x, or of a tenant, as in tenant=acme:0.5x"
+        )
+    return Rate(factor=float(found["factor"]), tenant=found["tenant"])
+
+
+def edits_of(texts: Iterable[str]) -> Edits:
+    """Return edits from the texts that `Edits.listed` returns.
+
+    Raises:
+        EditError: a text is not an edit.
+    """
+    arguments: dict[str, str] = {}
+    rates: list[Rate] = []
+    others: dict[str, Any] = {}
+    for text in texts:
+        name, is_, value = text.strip().partition("=")
+        if not is_ or not value:
+            raise EditError(f"{text!r}: must be NAME=VALUE, as in max_num_seqs=64")
+        if name == "rate":
+            rates.append(rate_of(name, value))
+        elif name in ("prompt", "output"):
+            others[name] = factor_of(name, value)
+        elif name == "replicas":
+            if not value.isdecimal():
+                raise EditError(f"replicas: {value!r}; allowed: a whole number of at least 1")
+            others[name] = int(value)
+        elif name == "router":
+            if value not in ROUTERS:
+                raise EditError(f"router: {value!r}; allowed: {', '.join(ROUTERS)}")
+            others[name] = value
+        elif name in ARGUMENTS:
+            arguments[name] = value
+        else:
+            allowed = ", ".join((*ARGUMENTS, "replicas", "router", "rate", "prompt", "output"))
+            raise EditError(f"{name}: not modelled; allowed: {allowed}")
+    return Edits(arguments=arguments, rates=rates, **others)
+
+
+def edited_engine(config: EngineConfig, arguments: Mapping[str, str]) -> EngineConfig:
+    """Return an engine's configuration with other arguments.
+
+    Raises:
+        EditError: an argument or its value is not allowed.
+    """
+    changed: dict[str, Any] = {}
+    for name, value in arguments.items():
+        argument = ARGUMENTS.get(name.replace("-", "_"))
+        if argument is None:
+            raise EditError(f"{name}: not modelled; allowed: {', '.join(ARGUMENTS)}")
+        try:
+            changed[argument.field] = argument.parse(value)
+        except (ValueError, KeyError):
+            raise EditError(f"{name}: {value!r}; allowed: {argument.allowed}") from None
+    try:
+        return replace(config, **changed)
+    except ValueError as error:
+        raise EditError(str(error)) from None
+
+
+def edited_arrivals(
+    arrivals: Arrivals,
+    edits: Edits,
+    engine: EngineConfig,
+    front_end: FrontEndModel,
+    tenants: Sequence[str],
+    chance: np.random.Generator,
+) -> tuple[Arrivals, IntArray]:
+    """Return the edited traffic, and the row of the recorded request that each request copies.
+
+    Args:
+        arrivals: the recorded traffic; `tenant` indexes `tenants`.
+        edits: what to change.
+        engine: the edited engine: without a prefix cache, no token is cached.
+        front_end: gives the front end's time of prompts with other lengths.
+        tenants: the tenants' names.
+        chance: for the copies that a higher rate adds.
+
+    Raises:
+        EditError: a rate is of a tenant without requests.
+    """
+    rows = np.arange(len(arrivals))
+    received_s = arrivals.received_s
+    for rate in edits.rates:
+        its = np.ones(len(rows), dtype=bool)
+        if rate.tenant is not None:
+            if rate.tenant not in tenants:
+                raise EditError(
+                    f"rate: tenant={rate.tenant} has no requests; allowed: {', '.join(tenants)}"
+                )
+            assert arrivals.tenant is not None
+            its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
+        rows, received_s = _scaled(rows, received_s, its, rate.factor, chance)
+    chosen = arrivals.select(rows, received_s)
+    if edits.prompt != 1 or edits.output != 1:
+        chosen = _with_lengths(chosen, edits.prompt, edits.output, front_end)
+    if not engine.enable_prefix_caching:
+        chosen = replace(chosen, cached_tokens=None)
+    return chosen, rows
+
+
+def _scaled(
+    rows: IntArray,
+    received_s: FloatArray,
+    its: IntArray,
+    factor: float,
+    chance: np.random.Generator,
+) -> tuple[IntArray, FloatArray]:
+    """Repeat or drop the chosen requests; return the rows and instants in order of time."""
+    copies = np.ones(len(rows), dtype=np.int64)
+    whole = int(factor)
+    copies[its] = whole + (chance.random(int(its.sum())) < factor - whole)
+    places = np.repeat(np.arange(len(rows)), copies)
+    first = np.r_[True, places[1:] != places[:-1]] if places.size else np.zeros(0, bool)
+    moved_s = received_s[places] + np.where(
+        first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
+    )
+    if received_s.size:
+        moved_s = np.clip(moved_s, received_s[0], received_s[-1])
+    order = np.argsort(moved_s, kind="stable")
+    return rows[places][order], moved_s[order]
+
+
+def _with_lengths(
+    arrivals: Arrivals, prompt: float, output: float, front_end: FrontEndModel
+) -> Arrivals:
+    def scaled(tokens: IntArray, factor: float) -> IntArray:
+        found: IntArray = np.maximum(np.rint(tokens * factor), 1).astype(np.int64)
+        return found
+
+    prompt_tokens = scaled(arrivals.prompt_tokens, prompt)
+    cached = arrivals.cached_tokens
+    if cached is not None:
+        cached = np.minimum(np.rint(cached * prompt), prompt_tokens - 1).astype(np.int64)
+    frontend_s = arrivals.frontend_s
+    if frontend_s is not None and prompt != 1:
+        more = (prompt_tokens - arrivals.prompt_tokens) * front_end.prompt_token_s
+        frontend_s = np.maximum(frontend_s + more, 0.0)
+    return replace(
+        arrivals,
+        prompt_tokens=prompt_tokens,
+        output_tokens=scaled(arrivals.output_tokens, output),
+        cached_tokens=cached,
+        frontend_s=frontend_s,
+    )

@@ -1,0 +1,209 @@
+"""Fit the model of a server to what the server itself reported.
+
+Pure. The instrumentation fits a step model inside the engine, step by step, and each engine sample
+carries its coefficients. A window's model is their median, scaled so that it explains the busy time
+of the window exactly. Each stretch of the window then has its own pace: its busy time divided by
+the model's. Steps deviate from the model at random; the reported error gives the spread.
+
+docs/decisions/078-step-fit.md compares this with a regression over seconds and with a refit of the
+window's steps.
+"""
+
+from dataclasses import dataclass
+from math import erf, sqrt
+from typing import Final
+
+import numpy as np
+
+from replay.arrivals import FloatArray
+from replay.conditions import Pace, Stall
+from replay.front_end import FrontEndModel
+from replay.step_model import StepModel
+
+COEFFICIENTS: Final = 5
+"""γ, α, κ, β, δ: for each step, prefill token, attention pair, context token and decode."""
+LEAST_STEPS: Final = 20
+"""Minimum number of steps to fit the pace of a stretch. With the usual error of 10 to 40 % per
+step, the mean of this many steps is wrong by 2 to 9 %."""
+NOISE_QUANTILES: Final = 64
+
+_MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
+"""Mean absolute deviation of a normal distribution, in standard deviations."""
+
+
+class FitError(ValueError):
+    """The reports are not enough for a fit; the message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StepReports:
+    """What one engine reported of its steps, by stretches of equal length.
+
+    The counters are rises within the stretch. NaN where a stretch has no sample.
+    """
+
+    starts_s: FloatArray
+    """(m,) when each stretch begins."""
+    work: FloatArray
+    """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
+    busy_s: FloatArray
+    stall_s: FloatArray
+    coefficients: FloatArray
+    """(m, 5) of the engine's own fit at that time."""
+    error_ratio: FloatArray
+    """(m,) typical relative error of that fit on a single step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFit:
+    """The step model of a window, and how the window deviated from it."""
+
+    model: StepModel
+    noise: tuple[float, ...]
+    """Quantiles of a step's time divided by its model's; their mean is 1."""
+    paces: tuple[Pace, ...]
+    stalls: tuple[Stall, ...]
+    steps: int
+
+
+def fit_steps(reports: StepReports) -> StepFit:
+    """Fit one engine's steps.
+
+    Raises:
+        FitError: the engine has no step model, or took too few steps.
+    """
+    known = np.isfinite(reports.coefficients).all(axis=1)
+    if not known.any():
+        raise FitError("the engine has not reported a step model")
+    coefficients = np.median(reports.coefficients[known], axis=0)
+    counted = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
+    stalled_s = np.nan_to_num(reports.stall_s)
+    worked_s = np.maximum(reports.busy_s - stalled_s, 0.0)
+    modelled_s = reports.work @ coefficients
+    steps = float(reports.work[counted, 0].sum())
+    if steps < LEAST_STEPS or not modelled_s[counted].sum() > 0:
+        raise FitError(f"{steps:.0f} steps; allowed: at least {LEAST_STEPS}")
+    whole = float(worked_s[counted].sum() / modelled_s[counted].sum())
+    own = counted & (reports.work[:, 0] >= LEAST_STEPS) & (modelled_s > 0)
+    factors = np.ones(len(worked_s))
+    factors[own] = worked_s[own] / modelled_s[own] / whole
+    errors = reports.error_ratio[np.isfinite(reports.error_ratio)]
+    error = float(np.median(errors)) if errors.size else 0.0
+    gamma, alpha, kappa, beta, delta = (float(each) * whole for each in coefficients)
+    return StepFit(
+        StepModel(
+            base_s=gamma,
+            prefill_token_s=alpha,
+            prefill_pair_s=kappa,
+            context_token_s=beta,
+            sequence_s=delta,
+        ),
+        lognormal_quantiles(error / _MEAN_OF_NORMAL),
+        tuple(
+            Pace(float(start_s), float(factor))
+            for start_s, factor in zip(reports.starts_s, factors, strict=True)
+            if factor > 0
+        ),
+        tuple(
+            Stall(float(start_s), float(for_s))
+            for start_s, for_s in zip(reports.starts_s, stalled_s, strict=True)
+            if for_s > 0
+        ),
+        int(steps),
+    )
+
+
+def lognormal_quantiles(spread: float) -> tuple[float, ...]:
+    """Return quantiles of a lognormal factor whose mean is 1, at the probabilities (i + ½)/n."""
+    places = (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES
+    factors = np.exp(spread * np.array([_normal_quantile(place) for place in places]))
+    return tuple((factors / factors.mean()).tolist())
+
+
+def _normal_quantile(probability: float) -> float:
+    low, high = -9.0, 9.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (1 + erf(middle / sqrt(2))) / 2 < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class EdgeReports:
+    """Times outside of the engine, by request; NaN where a time is unknown."""
+
+    frontend_s: FloatArray
+    """(n,) from receipt until the engine was given the request."""
+    first_byte_s: FloatArray
+    """(n,) from the first token to the first byte."""
+    delivery_s: FloatArray
+    """(n,) from the last token to the last byte."""
+    prompt_tokens: FloatArray
+    running: FloatArray
+    """(n,) requests in the batch when it was received."""
+
+
+def fit_front_end(reports: EdgeReports) -> FrontEndModel:
+    """Fit the API server's process: constant, per prompt token, and per running request."""
+    template_s, prompt_token_s, running_s = _regress(
+        reports.frontend_s, reports.prompt_tokens, reports.running
+    )
+    first_byte_s, first_byte_sequence_s = _regress(reports.first_byte_s, reports.running)
+    flush_s, flush_sequence_s = _regress(reports.delivery_s, reports.running)
+    return FrontEndModel(
+        read_s=0.0,
+        template_s=template_s,
+        prompt_token_s=prompt_token_s,
+        running_s=running_s,
+        first_byte_s=first_byte_s,
+        first_byte_sequence_s=first_byte_sequence_s,
+        flush_s=flush_s,
+        flush_sequence_s=flush_sequence_s,
+    )
+
+
+def _regress(values_s: FloatArray, *by: FloatArray) -> list[float]:
+    """Return a constant and a slope for each column; none is negative.
+
+    Least absolute deviations, by iterated weights: one slow client must not move the fit.
+    """
+    columns = np.stack([np.ones(len(values_s)), *by], axis=1)
+    known = np.isfinite(values_s) & np.isfinite(columns).all(axis=1)
+    if not known.any():
+        return [0.0] * columns.shape[1]
+    values_s, columns = values_s[known], columns[known]
+    scales = np.maximum(columns.mean(axis=0), 1e-12)
+    columns = columns / scales
+    weights = np.ones(len(values_s))
+    solution = np.zeros(columns.shape[1])
+    for _ in range(_REWEIGHTS):
+        solution = non_negative(columns, values_s, weights)
+        off_s = np.abs(values_s - columns @ solution)
+        weights = 1 / np.maximum(off_s, max(float(np.median(off_s)), 1e-9) * 0.1)
+    return [float(each) for each in solution / scales]
+
+
+_REWEIGHTS: Final = 20
+_SWEEPS: Final = 200
+
+
+def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the weighted least-squares solution without negative coefficients.
+
+    Args:
+        columns: (n, k).
+        values: (n,).
+        weights: (n,) of the squares.
+    """
+    normal = (columns * weights[:, None]).T @ columns
+    moment = (columns * weights[:, None]).T @ values
+    solution = np.zeros(columns.shape[1])
+    for _ in range(_SWEEPS):
+        for i in range(len(solution)):
+            if normal[i, i] > 0:
+                others = normal[i] @ solution - normal[i, i] * solution[i]
+                solution[i] = max(0.0, (moment[i] - others) / normal[i, i])
+    return solution

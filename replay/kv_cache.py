@@ -1,0 +1,229 @@
+"""Paged KV cache with prefix reuse: blocks are held, idle (cached, evictable) or blank.
+
+Pure. Blocks are counted, not numbered. The blocks of one shared segment of prompts form an extent,
+as do the blocks that a finished job leaves. An extent is always resident from its start, and only
+behind resident ones. So every operation is O(1) in the length of a prompt, and an hour can be
+simulated in seconds.
+
+held + idle + blank = blocks, always. Idle extents are evicted least recently used first, each from
+its end, as vLLM does by freeing a request's last block first. One difference from vLLM: if several
+jobs compute the same segment at the same time, only the first one's blocks are cached, and what
+the others compute behind that segment is not. Source: vLLM v1/core/kv_cache_manager.py and
+block_pool.py.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+BLOCK_TOKENS = 16
+"""Tokens per block: vLLM's default."""
+
+
+def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
+    """Return the blocks needed for `tokens`."""
+    return -(-tokens // block_tokens)
+
+
+@dataclass(slots=True)
+class _Extent:
+    resident: int
+    """Its blocks in the cache, from its start."""
+    holders: int = 0
+    being_filled: bool = False
+    offset: int = 0
+    """For a finished job: the number of shared prefix blocks before its own."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """The blocks of one job: `shared` blocks of its prefix, then `own` blocks."""
+
+    number: int
+    segments: tuple[tuple[Hashable, int], ...] = ()
+    """The shared prefix, from its start: the key and the blocks of each segment."""
+    shared: int = 0
+    own: int = 0
+    fills: list[tuple[Hashable, int]] = field(default_factory=list)
+    """The segments that this job's next blocks become for later jobs, in order, each with the
+    value of `shared` at which it is complete."""
+    prefix_blocks: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prefix_blocks = sum(blocks for _, blocks in self.segments)
+
+
+class KvCache:
+    """The blocks of one engine.
+
+    Args:
+        blocks: their number.
+        reuse: whether idle blocks can be hit (vLLM's enable_prefix_caching).
+    """
+
+    def __init__(self, blocks: int, *, reuse: bool = True) -> None:
+        self.blocks = blocks
+        self.free = blocks
+        """Blocks that an allocation may take: blank or idle."""
+        self.least_free = blocks
+        """The lowest value of `free` so far."""
+        self.blank = blocks
+        self.pinned = 0
+        """Blocks that are unused but not available, such as those lost by a connector."""
+        self._reuse = reuse
+        self._extents: dict[Hashable, _Extent] = {}
+        self._idle: OrderedDict[Hashable, None] = OrderedDict()
+
+    @property
+    def usage_ratio(self) -> float:
+        """Share of the blocks held by requests; idle ones count as free, as in vLLM."""
+        return (self.blocks - self.free) / self.blocks
+
+    def idle_blocks(self) -> int:
+        """Cached blocks that no request holds."""
+        return sum(self._extents[key].resident for key in self._idle)
+
+    def held_prefix_blocks(self) -> int:
+        """Blocks of shared prefixes held by at least one job."""
+        return sum(extent.resident for extent in self._extents.values() if extent.holders)
+
+    def hits(self, lease: Lease, limit: int) -> int:
+        """Return how many blocks, at most `limit`, a job would find cached."""
+        if not self._reuse:
+            return 0
+        found = 0
+        for key, blocks in lease.segments:
+            extent = self._extents.get(key)
+            here = min(extent.resident if extent else 0, blocks, limit - found)
+            found += here
+            if here < blocks:
+                return found
+        left_behind = self._extents.get(_left_by(lease))
+        if left_behind is not None and left_behind.offset == found:
+            found = min(found + left_behind.resident, limit)
+        return found
+
+    def admit(self, lease: Lease, hits: int, total: int, *, in_all: int = 0) -> bool:
+        """Admit a job that finds `hits` blocks and needs `total` now.
+
+        Args:
+            lease: the job's; it holds no blocks.
+            hits: from `hits`.
+            total: blocks to hold after this.
+            in_all: blocks that must be available, if more than `total`.
+
+        Returns:
+            False, with nothing changed, if there are too few free blocks.
+        """
+        shared_hits = min(hits, lease.prefix_blocks)
+        own_hits = hits - shared_hits
+        extents = [self._extents.get(key) for key, _ in lease.segments]
+        woken = sum(each.resident for each in extents if each is not None and not each.holders)
+        if woken + own_hits + max(total, in_all) - hits > self.free:
+            return False
+        left_behind = self._extents.pop(_left_by(lease), None)
+        if left_behind is not None:
+            self._idle.pop(_left_by(lease), None)
+            self.blank += left_behind.resident - own_hits
+            self.free -= own_hits
+        lease.shared, lease.own = shared_hits, own_hits
+        if self._reuse:
+            self._hold_prefix(lease)
+        self.grow(lease, total)
+        return True
+
+    def grow(self, lease: Lease, total: int) -> bool:
+        """Extend a job's blocks to `total`; False, with nothing changed, if there are too few."""
+        wanted = total - lease.shared - lease.own
+        if wanted > self.free:
+            return False
+        left = wanted
+        while lease.fills and left > 0:
+            key, complete_at = lease.fills[0]
+            extent = self._extents[key]
+            filled = min(left, complete_at - lease.shared)
+            extent.resident += filled
+            lease.shared += filled
+            left -= filled
+            if lease.shared == complete_at:
+                extent.being_filled = False
+                del lease.fills[0]
+        lease.own += left
+        self.take(wanted)
+        return True
+
+    def pin(self, wanted: int) -> None:
+        """Pin this many blocks, as far as they are free, or release the excess."""
+        more = min(wanted - self.pinned, self.free)
+        self.pinned += more
+        if more > 0:
+            self.take(more)
+        else:
+            self.free -= more
+            self.blank -= more
+
+    def take(self, count: int) -> None:
+        """Take free blocks for jobs whose leases are settled at release."""
+        self.free -= count
+        self.least_free = min(self.least_free, self.free)
+        self.blank -= count
+        while self.blank < 0:
+            key = next(iter(self._idle))
+            extent = self._extents[key]
+            evicted = min(extent.resident, -self.blank)
+            extent.resident -= evicted
+            self.blank += evicted
+            if not extent.resident:
+                del self._idle[key], self._extents[key]
+
+    def release(self, lease: Lease, total: int) -> None:
+        """Release all of a job's blocks, which have grown to `total`; they stay cached."""
+        own = total - lease.shared
+        self.free += own
+        if not self._reuse:
+            self.blank += own
+        elif own:
+            self._extents[_left_by(lease)] = _Extent(own, offset=lease.shared)
+            self._idle[_left_by(lease)] = None
+        if self._reuse:
+            self._let_prefix_go(lease)
+        lease.shared = lease.own = 0
+
+    def _hold_prefix(self, lease: Lease) -> None:
+        end, contiguous = 0, True
+        for key, blocks in lease.segments:
+            extent = self._extents.get(key)
+            if extent is None:
+                extent = self._extents[key] = _Extent(0)
+            if not extent.holders:
+                self._idle.pop(key, None)
+                self.free -= extent.resident
+            extent.holders += 1
+            complete_at = end + blocks
+            if extent.resident < blocks:
+                if contiguous and not extent.being_filled:
+                    extent.being_filled = True
+                    lease.fills.append((key, complete_at))
+                else:
+                    contiguous = False
+            elif lease.fills:
+                contiguous = False
+            end = complete_at
+
+    def _let_prefix_go(self, lease: Lease) -> None:
+        for key, _ in lease.fills:
+            self._extents[key].being_filled = False
+        lease.fills.clear()
+        for key, _ in reversed(lease.segments):
+            extent = self._extents[key]
+            extent.holders -= 1
+            if not extent.holders:
+                self.free += extent.resident
+                if extent.resident:
+                    self._idle[key] = None
+                else:
+                    del self._extents[key]
+
+
+def _left_by(lease: Lease) -> Hashable:
+    return ("left by", lease.number)

@@ -1,0 +1,256 @@
+"""Replay recorded arrivals on a model of their servers: an hour of a replica within a second.
+
+Pure: model, arrivals, conditions and seed determine the outcome. The work is done by a compiled
+loop (`replay.kernel`), which gives the same results as the engine in plain Python
+(`replay.reference`). What the loop does not have is refused.
+
+    model = ServerModel(engine=EngineConfig(max_num_seqs=64))
+    now = replay(model, arrivals)
+    more_seats = replace(model, engine=replace(model.engine, max_num_seqs=128))
+    then = replay(more_seats, arrivals)
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.arrivals import Arrivals, IntArray
+from replay.conditions import Conditions, Pace, Stall
+from replay.engine_config import EngineConfig
+from replay.outcome import EngineOutcome, Outcome
+from replay.server_model import ROUTERS, ServerModel, engine_seed
+from replay.speculation import draft_draws
+from replay.step_clock import step_noise
+
+Records = NDArray[np.void]
+_NO_CONDITIONS: Final = Conditions()
+
+
+class NotReplayedError(ValueError):
+    """The model has a feature that the compiled loop does not have."""
+
+
+def replay(
+    model: ServerModel,
+    arrivals: Arrivals,
+    seed: str = "",
+    conditions: Conditions = _NO_CONDITIONS,
+) -> Outcome:
+    """Replay arrivals on a model.
+
+    Args:
+        model: the servers.
+        arrivals: the requests.
+        seed: of the noise of steps and of the acceptance of drafts.
+        conditions: what happens to the servers meanwhile.
+
+    Raises:
+        NotReplayedError: the model has a feature that the loop does not have.
+    """
+    _refuse(model.engine)
+    # numba takes half a second to import.
+    from replay import kernel
+
+    n, replicas, seats = len(arrivals), range(model.replicas), model.engine.max_num_seqs
+    segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
+    jobs = _jobs(arrivals, offsets)
+    stalls, stall_offsets = _events([conditions.stalls_of(number) for number in replicas])
+    paces, pace_offsets = _events([conditions.paces_of(number) for number in replicas])
+    engines = _engines(model, key_count, stall_offsets, pace_offsets)
+    seeds = [engine_seed(seed, number) for number in replicas]
+    drafts = model.engine.num_speculative_tokens
+    after = arrivals.after
+    kernel.run(
+        _options(model, key_count),
+        engines,
+        jobs,
+        segments,
+        _extents(model.replicas * key_count + n),
+        np.full((len(replicas), seats), -1),
+        np.full((len(replicas), 4), -1),
+        np.array([step_noise(model.engine, each) for each in seeds]),
+        np.array([draft_draws(each) if drafts else [0.0] for each in seeds]),
+        stalls,
+        paces,
+        np.arange(n) if after is None else np.nonzero(after < 0)[0],
+    )
+    return _outcome(model, arrivals, jobs, engines)
+
+
+def warm() -> None:
+    """Compile the loop, or load it from numba's cache, before someone waits for it."""
+    one = np.ones(1, dtype=np.int64)
+    replay(ServerModel(), Arrivals(received_s=np.zeros(1), prompt_tokens=one, output_tokens=one))
+
+
+def _refuse(config: EngineConfig) -> None:
+    for key, off in (("max_loras", 0), ("kv_connector", False)):
+        value = getattr(config, key)
+        if value != off:
+            raise NotReplayedError(f"{key}: {value}; a replay allows: {off}")
+
+
+def _options(model: ServerModel, key_count: int) -> Records:
+    from replay.kernel import OPTIONS
+
+    config, step, front = model.engine, model.engine.model, model.front_end
+    options = np.zeros(1, OPTIONS)
+    values: dict[str, float] = {
+        "router": ROUTERS.index(model.router),
+        "slack": model.affinity_slack,
+        "seats": config.max_num_seqs,
+        "step_tokens": config.max_num_batched_tokens,
+        "queue_places": config.max_num_queued_reqs,
+        "max_model_len": config.max_model_len,
+        "block_size": config.block_size,
+        "reuse": config.enable_prefix_caching,
+        "by_priority": config.policy == "priority",
+        "reserve_whole": config.scheduler_reserve_full_isl,
+        "long_limit": config.long_prefill_token_threshold,
+        "drafts": config.num_speculative_tokens,
+        "key_count": key_count,
+        "left_from": model.replicas * key_count,
+        "front_pace": front.pace,
+        **{each.name: getattr(step, each.name) for each in fields(step)},
+        **{each.name: getattr(front, each.name) for each in fields(front) if each.name != "pace"},
+    }
+    for name, value in values.items():
+        options[name] = value
+    return options
+
+
+def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
+    from replay.kernel import JOB
+
+    n = len(arrivals)
+    jobs = np.zeros(n, JOB)
+    for name in JOB.names or ():
+        if name.endswith("_s"):
+            jobs[name] = np.nan
+    for name in ("engine", "fills", "next", "previous", "work_before"):
+        jobs[name] = -1
+    jobs["received_s"] = arrivals.received_s
+    jobs["prompt"], jobs["output"] = arrivals.prompt_tokens, arrivals.output_tokens
+    jobs["segments"], jobs["segments_end"] = offsets[:-1], offsets[1:]
+    jobs["think_s"] = 0.0
+    for name, column in (
+        ("spared", arrivals.cached_tokens),
+        ("frontend_s", arrivals.frontend_s),
+        ("priority", arrivals.priority),
+        ("acceptance", arrivals.acceptance),
+        ("think_s", arrivals.think_s),
+    ):
+        if column is not None:
+            jobs[name] = column
+    jobs["follower"], jobs["next_follower"] = _followers(n, arrivals.after)
+    return jobs
+
+
+def _followers(n: int, after: IntArray | None) -> tuple[IntArray, IntArray]:
+    """Return the first request that follows each, and the next one that follows the same."""
+    first, following = np.full(n, -1), np.full(n, -1)
+    if after is not None:
+        for row in np.nonzero(after >= 0)[0][::-1]:
+            following[row] = first[after[row]]
+            first[after[row]] = row
+    return first, following
+
+
+def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, int]:
+    """Divide shared prefixes into blocks, as `Job.lease_blocks`.
+
+    Returns:
+        Segments (m,), offsets (n + 1,), and the number of keys.
+    """
+    from replay.kernel import SEGMENT
+
+    n, prefixes = len(arrivals), arrivals.prefixes
+    if prefixes is None or not len(prefixes.keys):
+        return np.zeros(0, SEGMENT), np.zeros(n + 1, dtype=np.int64), 0
+    rows = np.repeat(np.arange(n), np.diff(prefixes.offsets))
+    ends = np.minimum(prefixes.end_tokens, arrivals.prompt_tokens[rows]) // block_size
+    before = np.concatenate([[0], ends[:-1]])
+    before[np.concatenate([[True], rows[1:] != rows[:-1]])] = 0
+    kept = ends > before
+    names, keys = np.unique(prefixes.keys[kept], return_inverse=True)
+    segments = np.zeros(len(keys), SEGMENT)
+    segments["key"], segments["blocks"] = keys, (ends - before)[kept]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=n))])
+    return segments, offsets, len(names)
+
+
+def _events(of_replicas: Sequence[Sequence[Stall | Pace]]) -> tuple[Records, IntArray]:
+    """Return the events of all replicas, one replica after the other, and offsets (r + 1,)."""
+    from replay.kernel import EVENT
+
+    events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)
+    return events, np.cumsum([0, *map(len, of_replicas)])
+
+
+def _extents(nodes: int) -> Records:
+    from replay.kernel import EXTENT
+
+    extents = np.zeros(nodes, EXTENT)
+    extents["newer"] = extents["older"] = -1
+    return extents
+
+
+def _engines(
+    model: ServerModel, key_count: int, stall_offsets: IntArray, pace_offsets: IntArray
+) -> Records:
+    from replay.kernel import ENGINE
+
+    engines = np.zeros(model.replicas, ENGINE)
+    for name in ("blocked_by", "last_work", "idle_oldest", "idle_newest"):
+        engines[name] = -1
+    for name in ("free", "blank", "least_free"):
+        engines[name] = model.engine.num_gpu_blocks
+    engines["pace"] = 1.0
+    engines["first_extent"] = np.arange(model.replicas) * key_count
+    engines["next_stall"], engines["stalls_end"] = stall_offsets[:-1], stall_offsets[1:]
+    engines["next_pace"], engines["paces_end"] = pace_offsets[:-1], pace_offsets[1:]
+    return engines
+
+
+def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Records) -> Outcome:
+    def column(name: str) -> Any:
+        return np.ascontiguousarray(jobs[name])
+
+    rejected = jobs["engine"] < 0
+    received_s, last_s, first_s = column("received_s"), column("last_s"), column("first_s")
+    last_byte_s = np.where(rejected, np.nan, jobs["last_byte_s"])
+    first_byte_s = column("first_byte_s")
+    if arrivals.streamed is not None:
+        first_byte_s = np.where(arrivals.streamed, first_byte_s, last_byte_s)
+    several = np.where(arrivals.output_tokens > 1, arrivals.output_tokens - 1, np.nan)
+    return Outcome(
+        received_s=received_s,
+        frontend_s=jobs["queued_s"] - received_s,
+        queue_s=jobs["scheduled_s"] - jobs["queued_s"],
+        prefill_s=first_s - jobs["scheduled_s"],
+        decode_s=last_s - first_s,
+        delivery_s=last_byte_s - last_s,
+        ttft_s=first_byte_s - received_s,
+        tpot_s=(last_s - first_s) / several,
+        itl_max_s=column("gap_s"),
+        e2e_s=last_byte_s - received_s,
+        preemptions=column("preemptions"),
+        cached_tokens=column("cached"),
+        engine=column("engine"),
+        rejected=rejected,
+        engines=EngineOutcome(
+            steps=engines["steps"].copy(),
+            busy_s=engines["busy_s"].copy(),
+            end_s=engines["now_s"].copy(),
+            blocked_seats_s=engines["seats_s"].copy(),
+            blocked_kv_s=engines["kv_s"].copy(),
+            blocked_tokens_s=engines["tokens_s"].copy(),
+            peak_kv_ratio=1 - engines["least_free"] / model.engine.num_gpu_blocks,
+            preemptions=engines["preemptions"].copy(),
+            prompt_tokens=engines["looked_up"].copy(),
+            cached_tokens=engines["found"].copy(),
+        ),
+    )

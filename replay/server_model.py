@@ -1,0 +1,45 @@
+"""A vLLM deployment as a model: what `replay` runs, and what a question edits.
+
+Pure. A question about a deployment is a `dataclasses.replace` on one of these: other engine
+arguments, another number of replicas, another router.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from replay.engine_config import EngineConfig
+from replay.front_end import FrontEndModel
+
+Router = Literal["round_robin", "least_outstanding", "prefix_aware"]
+ROUTERS: tuple[Router, ...] = get_args(Router)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerModel:
+    """Equal replicas of one vLLM server behind a router.
+
+    The engines of one data-parallel server are such replicas as well, with `least_outstanding`.
+    """
+
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    """The arguments of each engine, with the coefficients and the noise of its steps."""
+    front_end: FrontEndModel = field(default_factory=FrontEndModel)
+    """The API server's process in front of each engine."""
+    replicas: int = 1
+    router: Router = "round_robin"
+    affinity_slack: int = 12
+    """`prefix_aware`: how many more requests the replica with the longest cached prefix may have
+    than the least loaded one."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError(f"replicas: {self.replicas}; allowed: 1 or more")
+        if self.router not in ROUTERS:
+            raise ValueError(f"router: {self.router!r}; allowed: {', '.join(ROUTERS)}")
+        if self.affinity_slack < 0:
+            raise ValueError(f"affinity_slack: {self.affinity_slack}; allowed: 0 or more")
+
+
+def engine_seed(seed: str, replica: int) -> str:
+    """Return the seed of a replica's noise."""
+    return f"{seed}:{replica}"

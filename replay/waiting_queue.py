@@ -1,0 +1,38 @@
+"""The queue of an engine with the policy `priority`.
+
+Pure. It has the methods of a deque that the scheduler uses. As in vLLM, a preempted request that is
+put back at the head goes to its place by priority. Source: vLLM v1/core/sched/request_queue.py.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+from replay.job import Job
+
+
+class PriorityQueue:
+    """Waiting jobs: the lowest priority value first, then the earliest arrival."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[tuple[int, float, int], Job]] = []
+
+    def append(self, job: Job) -> None:
+        """Add a job."""
+        heapq.heappush(self._heap, (job.order, job))
+
+    def appendleft(self, job: Job) -> None:
+        """Add a job; the same as `append`."""
+        self.append(job)
+
+    def popleft(self) -> Job:
+        """Remove and return the first job."""
+        return heapq.heappop(self._heap)[1]
+
+    def __getitem__(self, place: int) -> Job:
+        return self._heap[place][1]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Job]:
+        return (job for _, job in sorted(self._heap, key=lambda each: each[0]))

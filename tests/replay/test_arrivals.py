@@ -1,0 +1,88 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay.arrivals import Arrivals, Prefixes
+
+
+def _arrivals(n: int = 4, **columns: Any) -> Arrivals:
+    given: dict[str, Any] = {
+        "received_s": np.arange(n) * 0.5,
+        "prompt_tokens": np.full(n, 100),
+        "output_tokens": np.full(n, 10),
+    }
+    return Arrivals(**{**given, **columns})
+
+
+PREFIXES = Prefixes(
+    offsets=np.array([0, 2, 2, 3, 5]),
+    keys=np.array([7, 8, 9, 7, 10]),
+    end_tokens=np.array([16, 64, 32, 16, 48]),
+)
+
+OF_THREE = Prefixes(
+    offsets=np.zeros(4, dtype=np.int64),
+    keys=np.zeros(0, dtype=np.int64),
+    end_tokens=np.zeros(0, dtype=np.int64),
+)
+
+
+def test_selected_requests_keep_all_their_columns() -> None:
+    """Also the ones that share prefixes, and a request that is drawn twice."""
+    some = _arrivals(priority=np.arange(4), prefixes=PREFIXES).select(np.array([0, 2, 2, 3]))
+    assert some.received_s.tolist() == [0.0, 1.0, 1.0, 1.5]
+    assert some.priority is not None
+    assert some.priority.tolist() == [0, 2, 2, 3]
+    assert some.prefixes is not None
+    assert some.prefixes.offsets.tolist() == [0, 2, 3, 4, 6]
+    assert some.prefixes.keys.tolist() == [7, 8, 9, 9, 7, 10]
+    assert some.prefixes.end_tokens.tolist() == [16, 64, 32, 32, 16, 48]
+
+
+def test_requests_of_closed_loops_are_not_selected() -> None:
+    """The request that another one follows may be missing then."""
+    with pytest.raises(ValueError, match="closed loops"):
+        _arrivals(after=np.array([-1, 0, 1, 2])).select(np.array([1]))
+
+
+def test_a_changed_rate_is_a_changed_column() -> None:
+    """An edit of the traffic is checked like the traffic."""
+    traffic = _arrivals()
+    assert replace(traffic, received_s=traffic.received_s / 2).received_s.tolist() == [
+        *(0.0, 0.25, 0.5, 0.75)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"received_s": np.array([0.0, 2.0, 1.0, 3.0])}, "received_s: .*ascending"),
+        ({"received_s": np.array([0.0, 1.0, 2.0, np.nan])}, "received_s: .*finite"),
+        ({"prompt_tokens": np.array([1, 0, 1, 1])}, "prompt_tokens: 0; allowed: 1 or more"),
+        ({"output_tokens": np.array([1, 1, 1, -2])}, "output_tokens: -2; allowed"),
+        ({"priority": np.zeros(3)}, r"priority: shape \(3,\); allowed: \(4,\)"),
+        ({"after": np.array([-1, 1, 0, 0])}, "after: 1 for request 1; allowed: below 1"),
+        ({"think_s": np.array([0.0, 0.0, -1.0, 0.0])}, "think_s: allowed: 0 or more"),
+        ({"prefixes": OF_THREE}, r"prefixes\.offsets: 4; allowed: 5"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: str) -> None:
+    """The error names the column and what it may hold."""
+    with pytest.raises(ValueError, match=message):
+        _arrivals(**columns)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"end_tokens": np.array([16, 16, 32, 16, 48])},
+        {"end_tokens": np.array([16])},
+        {"offsets": np.array([0, 2, 2, 3, 4])},
+    ],
+)
+def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
+    """Ends that do not ascend, or columns of different lengths."""
+    with pytest.raises(ValueError, match=r"prefixes.*allowed"):
+        replace(PREFIXES, **columns)

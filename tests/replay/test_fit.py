@@ -1,0 +1,97 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay.fit import (
+    EdgeReports,
+    FitError,
+    StepReports,
+    fit_front_end,
+    fit_steps,
+    lognormal_quantiles,
+)
+
+COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5])
+
+
+def reports(paces: list[float], stall_s: float = 0.0, **changed: Any) -> StepReports:
+    """Return stretches whose busy time is the model's times a pace, plus a stall in the first."""
+    chance = np.random.default_rng(1)
+    work = chance.uniform(0.5, 2, (len(paces), 5)) * [500, 9_000, 2e6, 3e6, 8_000]
+    stalls = np.zeros(len(paces))
+    stalls[0] = stall_s
+    columns: dict[str, Any] = {
+        "starts_s": np.arange(len(paces)) * 5.0,
+        "work": work,
+        "busy_s": work @ COEFFICIENTS * paces + stalls,
+        "stall_s": stalls,
+        "coefficients": np.tile(COEFFICIENTS, (len(paces), 1)),
+        "error_ratio": np.full(len(paces), 0.1),
+    }
+    return StepReports(**{**columns, **changed})
+
+
+def test_the_model_explains_the_busy_time_without_stalls() -> None:
+    fit = fit_steps(reports([1.0] * 6, stall_s=3.0))
+    assert fit.model.base_s == pytest.approx(7e-3)
+    assert fit.model.context_token_s == pytest.approx(5e-8)
+    assert [(stall.at_s, stall.for_s) for stall in fit.stalls] == [(0.0, 3.0)]
+
+
+def test_a_slow_stretch_has_its_own_pace() -> None:
+    fit = fit_steps(reports([1.0, 1.0, 2.0, 1.0]))
+    factors = [pace.factor for pace in fit.paces]
+    assert factors[2] / factors[0] == pytest.approx(2.0)
+    assert [pace.from_s for pace in fit.paces] == [0.0, 5.0, 10.0, 15.0]
+
+
+def test_a_stretch_without_samples_has_the_pace_of_the_window() -> None:
+    given = reports([1.0, 1.0, 1.0])
+    given.work[1], given.busy_s[1] = np.nan, np.nan
+    assert fit_steps(given).paces[1].factor == 1.0
+
+
+def test_noise_has_the_reported_error_and_a_mean_of_one() -> None:
+    factors = np.array(fit_steps(reports([1.0] * 4)).noise)
+    assert factors.mean() == pytest.approx(1.0)
+    assert np.abs(factors - 1).mean() == pytest.approx(0.1, rel=0.05)
+    assert lognormal_quantiles(0.0) == (1.0,) * 64
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"coefficients": np.full((3, 5), np.nan)}, "not reported a step model"),
+        ({"work": np.zeros((3, 5))}, "0 steps; allowed: at least 20"),
+        ({"busy_s": np.full(3, np.nan)}, "0 steps"),
+    ],
+)
+def test_too_little_is_refused(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(FitError, match=reason):
+        fit_steps(reports([1.0] * 3, **changed))
+
+
+def test_the_front_end_is_fitted_despite_slow_clients() -> None:
+    chance = np.random.default_rng(2)
+    prompts = chance.integers(10, 4_000, 500).astype(float)
+    running = chance.integers(0, 60, 500).astype(float)
+    frontend_s = 2e-3 + 1e-6 * prompts + 5e-5 * running
+    delivery_s = np.full(500, 1e-3)
+    delivery_s[::10] = 20.0
+    frontend_s[::25] += 3.0
+    first_byte_s = np.full(500, np.nan)
+    fit = fit_front_end(
+        EdgeReports(
+            frontend_s=frontend_s,
+            first_byte_s=first_byte_s,
+            delivery_s=delivery_s,
+            prompt_tokens=prompts,
+            running=running,
+        )
+    )
+    assert fit.template_s == pytest.approx(2e-3, rel=0.02)
+    assert fit.prompt_token_s == pytest.approx(1e-6, rel=0.02)
+    assert fit.running_s == pytest.approx(5e-5, rel=0.02)
+    assert fit.flush_s + 30 * fit.flush_sequence_s == pytest.approx(1e-3, rel=0.02)
+    assert fit.first_byte_s == 0.0

@@ -1,0 +1,39 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from replay.conditions import Conditions, Pace, Stall
+from replay.engine_config import EngineConfig
+from replay.step_clock import StepClock, step_noise
+
+
+def test_noise_has_the_quantiles_that_were_given() -> None:
+    """Drawn between the quantiles, never beyond them, the same for the same seed."""
+    config = replace(EngineConfig(), step_noise_quantiles=(0.8, 0.9, 1.0, 1.2, 3.0))
+    factors = step_noise(config, "seed")
+    assert factors == step_noise(config, "seed")
+    assert (min(factors), max(factors)) == (0.8, 3.0)
+    assert np.quantile(factors, [0.1, 0.5, 0.9]) == pytest.approx([0.8, 1.0, 3.0], rel=0.05)
+
+
+@pytest.mark.parametrize("quantiles", [(0.0, 1.0), (1.0, 0.9), (float("inf"),)])
+def test_quantiles_that_are_no_factors_are_refused(quantiles: tuple[float, ...]) -> None:
+    """Zero, descending, infinite."""
+    with pytest.raises(ValueError, match=r"step_noise_quantiles.*allowed"):
+        replace(EngineConfig(), step_noise_quantiles=quantiles)
+
+
+def test_a_step_stands_still_until_the_stall_ends() -> None:
+    """The one that begins in it, and no later one."""
+    clock = StepClock([1.0], [Stall(1.0, 0.5)])
+    assert [clock.stall_s(at, 1, 0) for at in (0.9, 1.2, 1.3)] == pytest.approx([0, 0.3, 0])
+
+
+def test_conditions_are_in_order_of_time() -> None:
+    """The error names which of them are not."""
+    with pytest.raises(ValueError, match="stalls: allowed: in order of time"):
+        Conditions(stalls=((Stall(2.0, 0.1), Stall(1.0, 0.1)),))
+    with pytest.raises(ValueError, match="paces: allowed: a factor of more than 0"):
+        Conditions(paces=((Pace(0.0, 0.0),),))
+    assert Conditions(stalls=((Stall(2.0, 0.1),),)).stalls_of(1) == ()
