@@ -1,1 +1,4 @@
-"""The questions that commands, pages and alerts share: they read the store and return an answer."""
+"""Questions and answers that commands, pages and alerts share.
+
+Each function reads the store and returns an answer.
+"""

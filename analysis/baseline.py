@@ -1,8 +1,8 @@
 """The default baseline of a range: the latest time before it without an incident.
 
-Pure. The range just before is usual only if nothing was wrong then. During an incident it lies
-within the incident, and the comparison finds no difference. So the baseline ends where the incident
-began, and before any other incident that it would overlap.
+Pure. The range just before the window is a good baseline only if there was no incident then. During
+an incident, that range lies within the incident as well, and the comparison finds no difference. So
+the baseline ends where the incident began, and before any other incident that it would overlap.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,10 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A range to compare with, and the incident that it precedes; None if it is the range just
-    before."""
+    """A range to compare with.
+
+    `before` is the incident that follows the range; None if the range ends where the window begins.
+    """
 
     span: Span
     before: IncidentRow | None = None
@@ -30,8 +32,8 @@ def usual_baseline(
 
     Args:
         window: the range in question.
-        incidents: the known ones, of any objective.
-        length_ns: length of the baseline; None for that of the window.
+        incidents: the known incidents, of any objective.
+        length_ns: length of the baseline in nanoseconds; None for the window's length.
     """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None
@@ -42,7 +44,7 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """Return the incidents that a window overlaps, by start; of those with the same start, pages
+    """Return the incidents that a window overlaps, ordered by start; with the same start, pages
     first."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))

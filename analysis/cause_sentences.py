@@ -28,6 +28,6 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def cause_text(cause: Cause) -> str:
-    """Return what a cause is, with its labels."""
+    """Return the description of a cause, with its labels."""
     where = ", ".join(f"{key} {value}" for key, value in cause.where.items())
     return f"{SUMMARIES[cause.id]}{f' ({where})' if where else ''}"

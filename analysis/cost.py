@@ -1,7 +1,8 @@
-"""The cost of a time range: the bill, and what it is compared with."""
+"""The cost of a time range: the bill, and comparisons with managed APIs."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -9,9 +10,11 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
+from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_energy
+from cost.groups import matching, merged
 from cost.managed import (
     BreakEven,
     Comparison,
@@ -25,49 +28,76 @@ from cost.prices import PriceList
 from store.alerting.slo_counts import read_counts
 from store.billing.accounts import accounts
 from store.queries import Window
-from telemetry.accounts import Accounts
+from telemetry.accounts import Accounts, Cells
 
 RANGE_S: Final = 300
-"""Length of the time ranges in which request rates are measured against the objectives."""
+"""Length in seconds of the time ranges in which request rates are compared with the objectives."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
-    """Which time range to bill, how to group it, and at which prices."""
+    """The time range to bill, the labels to group by, and the prices."""
 
     window: Window
     prices: PriceList
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
+    where: Mapping[str, str | None] = field(default_factory=dict)
+    """Labels of the requests to group and compare; None selects requests where the label is
+    unknown. A bill is computed for engines, so only the label for the replica changes it.
+    """
     objectives: Sequence[Objective] = ()
-    """Those that a rate must meet to be sustainable."""
+    """Objectives that must be met at a sustainable rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRequests:
+    """The requests that pass the filter."""
+
+    requests: int
+    usd: float | None
+    """Cost of these requests; None if no request has a price."""
+    usd_per_hour: float | None
+    """Mean cost per hour, over the time in which at least one engine was up."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostAnswer:
-    """The bill of a time range, and what it is compared with."""
+    """The bill of a time range, with comparisons."""
 
     accounts: Accounts
     bill: Bill
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
-    """Why some traffic has no managed price."""
+    """Reasons why some traffic has no managed price."""
     break_even: BreakEven | None
-    """None if something has no price."""
+    """The break-even volume; None if part of the traffic has no price."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
-    """Of each of the bill's groups."""
+    """Energy of each of the bill's groups."""
+    group_managed_usd: Sequence[float | None] = ()
+    """Managed price of each group's tokens; None if one of its models has no managed price."""
+    selected: SelectedRequests | None = None
+    """The requests that pass the filter; None if there is no filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     """Compute the bill of a time range and its comparisons."""
-    prices = question.prices
-    read = accounts(engine, question.window, [name for name in question.by if name != "hour"])
-    found = bill(read, prices, question.by)
-    compared, missing = managed_prices(tokens_by_model(read.cells), prices)
-    complete = bool(compared) and not missing and not found.unpriced
+    prices, where = question.prices, question.where
+    labels = tuple(dict.fromkeys((*question.by, *where)))
+    read = of_replica(
+        accounts(engine, question.window, [name for name in labels if name != "hour"]),
+        where.get("replica"),
+    )
+    whole = bill(read, prices, labels)
+    chosen = matching(whole.groups, where, labels)
+    found = replace(whole, by=tuple(question.by), groups=merged(chosen, labels, question.by))
+    cells = cells_of(read.cells, where)
+    compared, missing = managed_prices(tokens_by_model(cells), prices)
+    complete = bool(compared) and not missing and not found.unpriced and set(where) <= {"replica"}
     billed = Window(read.from_unix_ns, read.to_unix_ns)
     by_replica = energy(read, prices, found.uptime)
+    managed_usd = managed_usd_by(cells, question.by, prices)
     return CostAnswer(
         accounts=read,
         bill=found,
@@ -80,17 +110,64 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
         else None,
         energy=total_energy(by_replica.values()),
         group_energy=energy_by_group(found, by_replica),
+        group_managed_usd=[managed_usd.get(group.labels) for group in found.groups],
+        selected=_selected(found) if where else None,
     )
+
+
+def usd_per_hour(usd: float | None, of: Bill) -> float | None:
+    """Return dollars as dollars an hour, over the time in which an engine was up.
+
+    The sum over all groups is the requests' share of the bill's dollars an hour.
+    """
+    return None if usd is None or not of.uptime.up_s else usd / of.uptime.up_s * 3_600
+
+
+def managed_usd_by(
+    cells: Cells, by: Sequence[str], prices: PriceList
+) -> dict[tuple[str | None, ...], float | None]:
+    """Return the managed price of requests, by the values of their labels.
+
+    Args:
+        cells: the requests; their labels include the model and those of `by`.
+        by: the labels, which may include `hour`.
+        prices: with the managed models configured for served ones.
+
+    Returns:
+        Dollars by the values of the labels; None if a model among them has no managed price.
+        Requests without tokens have none.
+    """
+    columns = list(cells.by)
+    places: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+    for place, (group, hour) in enumerate(
+        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
+    ):
+        labels = cells.labels[group]
+        key = tuple(str(hour) if each == "hour" else labels[columns.index(each)] for each in by)
+        places[key].append(place)
+    found: dict[tuple[str | None, ...], float | None] = {}
+    for key, chosen in places.items():
+        held, missing = managed_prices(tokens_by_model(cells.at(chosen)), prices)
+        if held or missing:
+            found[key] = None if missing else sum(each.usd for each in held)
+    return found
+
+
+def _selected(found: Bill) -> SelectedRequests:
+    known = [group.usd for group in found.groups if group.usd is not None]
+    usd = sum(known) if known else None
+    requests = sum(group.requests for group in found.groups)
+    return SelectedRequests(requests, usd, usd_per_hour(usd, found))
 
 
 def managed_prices(
     tokens: Mapping[str | None, Tokens], prices: PriceList
 ) -> tuple[list[Comparison], list[str]]:
-    """Return the managed price of each model's traffic, and why some of it has none.
+    """Return the managed price of each model's traffic, and the reasons why some traffic has none.
 
     Args:
-        tokens: by model.
-        prices: with the managed models configured for served ones.
+        tokens: token counts by served model.
+        prices: the price list, with the managed models that correspond to served models.
     """
     found, missing = [], []
     for model, of in tokens.items():

@@ -21,12 +21,13 @@ from store.queries import Window
 from telemetry.starts import EngineStart
 
 _BACK_NS = 7 * 86_400 * 10**9
-"""The oldest possible baseline: the default retention of rows."""
+"""The oldest possible start of a baseline, in nanoseconds before the window: the default retention
+of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An explanation, the incidents that its window overlaps, and the choice of its baseline."""
+    """An explanation, the incidents that its window overlaps, and how its baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
@@ -49,11 +50,13 @@ def explain_window(
 
     Args:
         engine: from `open_database`.
-        metric: which latency.
+        metric: the latency to explain.
         window: the time range.
-        where: the labels of the requests whose latency is explained; the evidence comes from all.
-        objectives: those in force; they decide whether there is an incident.
-        baseline: the range to compare with; None for the latest one before the window's incidents.
+        where: the labels of the requests whose latency is explained. The evidence comes from all
+            requests.
+        objectives: the active objectives; they decide whether there is an incident.
+        baseline: the range to compare with; None for the latest range before the window's
+            incidents.
     """
     known = known_incidents(engine, window)
     against = Baseline(baseline) if baseline is not None else usual_baseline(window, known)
@@ -61,7 +64,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
-        # Before the incident there is no data: deleted, or never recorded.
+        # There is no data before the incident, because it was deleted or never recorded.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -85,7 +88,7 @@ def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
 def explain_question(
     engine: Engine, question: Question, objectives: Sequence[Objective] = ()
 ) -> Explanation:
-    """Read the evidence for a question, and answer it."""
+    """Read the evidence for a question, and return the explanation."""
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
     found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
@@ -99,8 +102,8 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """Return the time ranges to read: one that spans baseline and window, or both separately if the
-    gap between them is longer than they are, as after a long incident."""
+    """Return the time ranges to read. One range covers baseline and window, unless the gap between
+    them is longer than both together, as after a long incident. Then there are two."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

@@ -1,4 +1,4 @@
-"""One request: its parts, and which requests delayed it."""
+"""Explain a single request: its parts, and the requests that delayed it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,12 @@ from store.requests.neighbours import neighbours, place_of
 
 
 def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a request and the requests that delayed it, as JSON holds them.
+    """Return the parts of a request and the requests that delayed it, as a JSON object.
 
     Args:
         engine: from `open_database`.
-        row: of `store.requests.lookup`, with the columns of `store.requests.neighbours.OF_REQUEST`.
+        row: a row from `store.requests.lookup`, with the columns of
+            `store.requests.neighbours.OF_REQUEST`.
     """
     table = neighbours(engine, row, [*REQUEST_COLUMNS, "request_id"])
     told = account(requests_of(table), place_of(table, row))
@@ -37,6 +38,16 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
                 "cost_s": each.cost_s,
             }
             for each in told.delayed_by
+        ],
+        "delayed_by_tenant": [
+            {
+                "tenant": each.tenant,
+                "requests": each.requests,
+                "prefill_s": each.prefill_s,
+                "decode_s": each.decode_s,
+                "cost_s": each.cost_s,
+            }
+            for each in told.by_tenant
         ],
     }
 

@@ -1,7 +1,7 @@
-"""One verdict for an incident, from all latencies of its objective.
+"""The verdict on an incident, from all latencies of its objective.
 
-The verdict is that of the latency by which most of the incident's bad requests missed the
-objective. Command, page and alert use it from here, in the same words.
+An objective may limit several latencies. The verdict is about the one that most of the incident's
+bad requests missed. Commands, pages and alerts all use this module, so their texts agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,10 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""The window covers at least this time before now: an incident is short when it alerts."""
+"""Minimum length of the window in seconds, counted back from now: an incident is short when it
+alerts."""
 LEAST_BEFORE_S: Final = 1_800
-"""The baseline is at least this long."""
+"""Minimum length of the baseline in seconds."""
 
 _NS: Final = 10**9
 
@@ -35,7 +36,8 @@ Explain = Callable[[Engine, Question, Sequence[Objective]], Explanation]
 class IncidentQuestions:
     """Window, baseline and filter of an incident, and the latencies of its objective.
 
-    There are none if the objective is about no latency, such as one on errors.
+    The list of latencies is empty if the objective has no threshold on a latency, for example if it
+    is about errors.
     """
 
     window: Span
@@ -50,14 +52,14 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The explanation that gives the verdict, and those of the other latencies."""
+    """The explanation that gives the verdict, and the explanations of the other latencies."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
 
     @property
     def sentence(self) -> str | None:
-        """The first cause in a sentence; None if no cause was found."""
+        """The first cause as a sentence; None if no cause was found."""
         return first_cause_sentence(self.first)
 
 
@@ -71,9 +73,9 @@ def questions_of(
     continues.
 
     Args:
-        objective: the incident's.
+        objective: the objective of the incident.
         incident: the incident.
-        at_s: now, in unix seconds.
+        at_s: the present, in unix seconds.
         known: other incidents; the baseline does not overlap them.
     """
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
@@ -102,7 +104,8 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 
     Args:
         rows: its incidents, newest first, as `read_incidents` returns them.
-        at_s: when it alerted, or any instant of it, in unix seconds; None for the newest.
+        at_s: the time of the alert, or any instant of the incident, in unix seconds; None for the
+            newest incident.
     """
     if at_s is None:
         return rows[0] if rows else None
@@ -112,7 +115,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
         for row in rows
         if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0)
     )
-    # A page and a ticket may alert at once.
+    # A page and a ticket may alert at the same time. The page takes precedence.
     return min(alerted, key=lambda row: row.severity != "page", default=None) or next(
         under_way, None
     )
@@ -121,7 +124,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 def read_questions(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> IncidentQuestions:
-    """Return `questions_of`, with the other incidents read from the database."""
+    """Return the questions about an incident. Reads the other incidents from the database."""
     span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
     return questions_of(objective, incident, at_s, known_incidents(engine, span))
 
@@ -133,7 +136,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """Explain an incident; None if its objective is about no latency."""
+    """Explain an incident; None if its objective has no threshold on a latency."""
     asked = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
@@ -141,7 +144,9 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Return the verdict from the explanations of several latencies; None without any."""
+    """Return the verdict from the explanations of several latencies; None if there is no
+    explanation.
+    """
     if not explanations:
         return None
     first = max(
@@ -151,12 +156,12 @@ def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | No
 
 
 def growth(explanation: Explanation) -> float:
-    """Return the growth ratio."""
+    """Return the growth ratio of an explanation."""
     return (explanation.now_s or 0.0) / max(explanation.baseline_s or 0.0, 1e-6)
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Increase of the share of requests that broke a threshold of this latency."""
+    """Return the increase of the share of requests that missed a threshold of this latency."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,
@@ -164,7 +169,7 @@ def _attainment_loss(explanation: Explanation) -> float:
 
 
 def _equals(goodput: Goodput) -> dict[str, str | None]:
-    """The labels that the objective's filter requires."""
+    """Return the labels that the objective's filter requires."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(goodput.where) if goodput.where else ())

@@ -1,6 +1,6 @@
-"""`sign-in.yaml`: who vouches for the explorer's readers, and who of them may look.
+"""Read `sign-in.yaml`: the identity provider, and the people who may use the explorer.
 
-Read strictly: an error names file, line and key, and never repeats a secret.
+The file is read strictly: an error gives file, line and key, and never repeats a secret.
 """
 
 import os
@@ -18,35 +18,36 @@ from alerts.strict_yaml import Items, Reader, Text, read_documents
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
-"""The variable that names the file."""
+"""The environment variable with the file's path."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
 EVERYBODY: Final = "*"
 LONGEST_SESSION_S: Final = 30 * 86_400
-"""Streamlit's cookie lasts no longer."""
+"""Streamlit's cookie lasts at most this long."""
 DEFAULT_SESSION: Final = "12h"
 _KEYS: Final = (
     *("issuer", "client_id", *(f"client_secret{source}" for source in SOURCES)),
     *("url", "allow", "session", "unverified_email"),
 )
 _ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
-"""An address without an @ before its last, or a domain with one before it; in lower case."""
+"""An e-mail address or `@domain`, in lower case. The part before the last @ may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """How readers sign in."""
+    """The sign-in configuration."""
 
     issuer: str
-    """Who vouches for them, without a slash at its end."""
+    """URL of the identity provider, without a slash at its end."""
     client_id: str
     client_secret: Secret
     url: str
-    """Where people find the explorer, without a slash at its end."""
+    """Public URL of the explorer, without a slash at its end."""
     allow: tuple[str, ...]
-    """Who may look: `jane@example.org`, `@example.org`, or `*` for all whom it vouches for."""
+    """People who may use the explorer: `jane@example.org`, `@example.org`, or `*` for all accounts
+    of the provider."""
     session_s: int
     trusts_unverified: bool = False
-    """Whether to accept addresses that the issuer has not verified."""
+    """Whether to accept e-mail addresses that the provider has not verified."""
 
     @property
     def metadata_url(self) -> str:
@@ -55,30 +56,30 @@ class SignIn:
 
     @property
     def base_path(self) -> str:
-        """Under which the explorer is served, without slashes around it."""
+        """Path under which the explorer is served, without slashes around it."""
         return urlsplit(self.url).path.strip("/")
 
     @property
     def host(self) -> str:
-        """Address of the explorer in browsers."""
+        """Host name of the explorer."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def provider(self) -> str:
-        """Of the issuer, for people."""
+        """Host name of the identity provider, which people recognise."""
         return urlsplit(self.issuer).hostname or ""
 
 
 def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
-    """Read a file.
+    """Read a sign-in file.
 
     Args:
-        path: of the file; files that it refers to are relative to its folder.
-        environ: where `client_secret_env` is looked up.
+        path: path of the file; files that it refers to are relative to its folder.
+        environ: the environment variables that `client_secret_env` refers to.
 
     Raises:
-        DocumentError: it is not what it must be, or refers to what is not there.
-        OSError: it cannot be read.
+        DocumentError: the file is invalid, or refers to something that does not exist.
+        OSError: the file cannot be read.
     """
     file = str(path)
     try:
@@ -111,14 +112,15 @@ def in_force() -> SignIn | None:
     """Return the configuration that this process was started with; None without sign-in.
 
     Raises:
-        DocumentError, OSError: as above; no page is then shown.
+        as `load_sign_in`; the explorer then shows no page.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
 
 
 def _address(whole: Reader, key: str) -> str:
-    """A base address; in the clear only on this machine, for a session travels along."""
+    """Return a base address. Plain HTTP is allowed on this machine only, because requests contain
+    the session."""
     text = whole.text(key).rstrip("/")
     allowed = "allowed: https://host/…, or http://localhost/… to try it"
     try:
@@ -137,7 +139,7 @@ def _address(whole: Reader, key: str) -> str:
 def _allow(whole: Reader) -> tuple[str, ...]:
     node = whole.node("allow")
     each = [item for item in getattr(node, "items", ()) if isinstance(item, Text)]
-    allowed = "jane@example.org, '@example.org', or '*' for all whom the issuer vouches for"
+    allowed = "jane@example.org, '@example.org', or '*' for all accounts of the issuer"
     if not isinstance(node, Items) or not each or len(each) != len(node.items):
         raise whole.error("allow", f"must be a sequence of: {allowed}")
     names = tuple(item.text.lower() for item in each)

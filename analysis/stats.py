@@ -25,45 +25,46 @@ IDENTITIES: Final = ("trace_id", "span_id", "request_id")
 """Labels that identify one request; grouping by them is useless."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
-"""Labels to group by."""
+"""Labels that requests can be grouped by."""
 
 MOST_READ: Final = 300_000
-"""Requests that are read one by one: about a second's work."""
+"""Maximum number of requests to read one by one; this takes about a second."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
 
 @dataclass(frozen=True, slots=True)
 class StatsQuestion:
-    """Which requests to count, and how to group them."""
+    """The requests to count, and the labels to group them by."""
 
     window: Window
     equals: Mapping[str, str | None] = field(default_factory=dict)
     by: Sequence[str] = ()
     precision: Literal["auto", "exact", "sketch"] = "auto"
-    """`exact` reads the requests, `sketch` the rollups; `auto` chooses."""
+    """`exact` reads the requests and `sketch` the rollups; `auto` chooses."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatsAnswer:
-    """The groups, and how they were computed."""
+    """The statistics of each group, and how they were computed."""
 
     groups: list[dict[str, Any]]
     precision: Literal["exact", "sketch"]
-    """`sketch` is exact to 1 %."""
+    """`sketch` values are within 1 %."""
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Requests with a label value beyond the limit of the rollups."""
+    """Number of requests with a label value beyond the limit of the rollups."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Requests by source; rollups do not have it."""
+    """Requests by source; empty with rollups, which do not store it."""
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
-    """Answer from the requests if they are few enough and still stored, otherwise from rollups.
+    """Answer from the requests if there are few enough and they are still stored; otherwise from
+    rollups.
 
     Raises:
-        ValueError: a label does not exist, or rollups were asked for and do not have it.
+        ValueError: a label does not exist, or `sketch` was asked for and the rollups lack a label.
     """
     window = question.window
     if question.precision == "exact" or not (found := _rolled_up(engine, question)):
@@ -80,7 +81,7 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
-    """Return the rollups to answer from; None if the requests are to be read."""
+    """Return the rollups to answer from; None if the requests should be read."""
     window = question.window
     if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
         if question.precision == "sketch":
@@ -97,12 +98,12 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
 
 
 def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> list[dict[str, Any]]:
-    """Return one object per group, the largest group first.
+    """Return the statistics of each group, the largest group first.
 
     Args:
         found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; none for a single group.
-        window: the time range for rates.
+        dimensions: labels to group by; empty for a single group.
+        window: the time range from which rates are computed.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [
@@ -116,12 +117,12 @@ def _largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> l
 
 
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the same from rollups."""
+    """Return the same statistics as `group_stats`, from rollups."""
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # The rollups are grouped by outcome as well, and added up again.
+    # The rollups are grouped by outcome as well, and then added up without it.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     ended = dict(zip((c := by_outcome.sums(())).cells.tolist(), c.requests.tolist(), strict=True))
     groups = []
@@ -152,7 +153,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Ranks of the percentiles, and the interval of ranks of the 99th."""
+    """Return the ranks of the percentiles, and the interval of ranks of the 99th percentile."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -163,7 +164,7 @@ def _known(found: Quantiles, place: int) -> list[float | None]:
 
 
 def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
-    """A group's labels, with the types that requests have."""
+    """Return a group's labels, with the types that requests have."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:
         named["streamed"] = named["streamed"] == "true"

@@ -1,7 +1,7 @@
 """The thresholds that objectives set for a latency, for the diagnosis.
 
-Pure. An objective gives a threshold if its `good` requires `latency <= number` of every request.
-One whose filter uses fields that the diagnosis does not read gives none.
+Pure. An objective sets a threshold if its `good` requires `latency <= number` of every request. An
+objective whose filter uses fields that the diagnosis does not read sets no threshold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,7 +65,8 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
 
 
 class _Counts:
-    """Select the requests of an objective. An unknown value matches nothing."""
+    """Selects the requests of an objective. A comparison with an unknown value selects no
+    request."""
 
     def __init__(self, where: Expression | None) -> None:
         self._where = where
@@ -77,8 +78,10 @@ class _Counts:
 
 
 def _holds(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """(n,) for which requests an expression is true, and for which it is false; otherwise it is
-    unknown."""
+    """Return for which requests an expression is true, and for which it is false, both as (n,).
+
+    For all other requests it is unknown.
+    """
     match expression:
         case Not(operand):
             true, false = _holds(operand, requests)

@@ -1,1 +1,1 @@
-"""The `tailspan` command: thin verbs over the parts."""
+"""The `tailspan` command. Its modules parse options and print results."""

@@ -1,4 +1,4 @@
-"""The end of a verb that met nothing to work with."""
+"""The error of a command that cannot reach or open its target."""
 
 import click
 

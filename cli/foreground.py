@@ -1,4 +1,4 @@
-"""Runs `tailspan up` in the foreground: starts it, prints addresses and arrivals, stops it."""
+"""Run `tailspan up` in the foreground: start it, print addresses and new senders, stop it."""
 
 import asyncio
 import gc
@@ -28,11 +28,11 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
-        stack: what to run.
+        stack: the parts to run.
         vllm: base URL of the server to watch, or None.
 
     Raises:
-        ListenError, ChildError: it cannot be started.
+        ListenError, ChildError: a part cannot be started.
     """
     stop = stop_on_signals(stack.kill_children)
     async with stack:
@@ -51,20 +51,21 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
         say("\nStopping …")
     say(f"Stopped. {stack.arrivals.requests:,} requests arrived; the data is in {stack.database}.")
     for end in ends:
-        if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
+        if isinstance(end, Exception):  # a defect; the collector has not stopped
             raise end
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log at once what is raised at the end: nothing more is announced from here on."""
+    """Log an error of the announcements at once, because they have ended."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("announcements ended: collecting goes on", exc_info=error)
 
 
 def _let_imports_be() -> None:
-    """Have Python look for cycles among what comes and goes, not among all that was imported.
+    """Exclude imported objects from garbage collection.
 
-    A request makes none; looking for them each 700 objects took a tenth of what it costs.
+    A request creates no cycles. Searching for cycles after every 700 objects took a tenth of a
+    request's time.
     """
     gc.collect()
     gc.freeze()
@@ -72,10 +73,10 @@ def _let_imports_be() -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print, as long as somebody reads: what is captured is kept without them, too."""
+    """Print while the terminal exists. The collector does not depend on it."""
     try:
         click.echo(text, err=err)
-    except OSError:  # the terminal or the pipe is gone; what is in the buffer goes nowhere
+    except OSError:  # the terminal or the pipe is closed; discard the buffer
         stream = sys.stderr if err else sys.stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -87,7 +88,7 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
         try:
             await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
         except TimeoutError:
-            say(f"Nothing has come from {vllm} yet. {_how_to_connect(stack)}")
+            say(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
     told: set[str] = set()
     while len(told) < MOST_NAMED:
         await arrivals.news.wait()
@@ -95,11 +96,11 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
         for replica in sorted(arrivals.replicas - told):
             say(f"Telemetry arrives from {label(replica)}.")
         told = set(arrivals.replicas)
-    say("There may be more servers; no more are named here.")
+    say("There may be more servers. Further servers are not listed here.")
 
 
 async def _tell_gpus(stack: Stack) -> None:
-    """Print the GPUs once there is one; most machines have none."""
+    """Print the GPUs when the first one reports. Most machines have no GPU."""
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
@@ -121,13 +122,13 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")
     heading = "Tailspan is up."
     if stack.simulate:
-        heading += " The fleet is simulated: no real server stands behind these numbers."
+        heading += " The fleet is simulated: the numbers do not come from real servers."
     say("\n".join([heading, "", *lines, ""]))
     if vllm:
         say(await asyncio.to_thread(_first_look, stack, vllm))
     elif not stack.simulate:
         say(_how_to_connect(stack))
-        if stack.explorer is not None:  # who looks around does so on the pages
+        if stack.explorer is not None:  # hint for new users, who run the explorer
             say(
                 "No GPU at hand? `make vllm` starts a real one on the CPU, or"
                 " `tailspan up --simulate`."
@@ -139,17 +140,17 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
     if await stack.explorer_answers():
         return stack.explorer_url
     if explorer.running:
-        return f"{stack.explorer_url} (does not answer yet; its log is {explorer.log})"
+        return f"{stack.explorer_url} (not ready yet; its log is {explorer.log})"
     return f"did not start; see {explorer.log}"
 
 
 async def _watch(stack: Stack) -> None:
-    """Print it when a child ends by itself. Telemetry is still stored."""
+    """Print a message when a child process ends. The collector still stores telemetry."""
     while True:
         child, status = await stack.child_ends.get()
         say(
-            f"The {child.name} ended with status {status}; the rest goes on. It is started again."
-            f" Its last words ({child.log}):\n{child.last_words()}",
+            f"The {child.name} ended with status {status} and is restarted. The other parts still"
+            f" run. The end of its log ({child.log}):\n{child.last_words()}",
             err=True,
         )
 
@@ -159,9 +160,7 @@ def _first_look(stack: Stack, vllm: str) -> str:
     if health.ok:
         seen = f"{vllm} is healthy; waiting for its telemetry."
     else:
-        seen = (
-            f"{vllm} does not answer its health check ({health.why}); waiting for it all the same."
-        )
+        seen = f"{vllm} does not answer its health check ({health.why}); still waiting for it."
     if is_loopback(stack.host) and not is_loopback(urlsplit(vllm).hostname or ""):
         seen += (
             f"\nIf that is another machine, it cannot reach {stack.host} here:"
@@ -172,7 +171,7 @@ def _first_look(stack: Stack, vllm: str) -> str:
 
 def _how_to_connect(stack: Stack) -> str:
     return f"""\
-To connect a vLLM, install the instrumentation beside it and start it as always:
+To connect a vLLM, install the instrumentation in its environment and start vLLM as usual:
 
   {install_plugin()}
   export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_credentials(stack.access)}
@@ -183,8 +182,8 @@ To connect a vLLM, install the instrumentation beside it and start it as always:
 def _credentials(access: EndpointAccess) -> str:
     asked = ""
     if access.tls:
-        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # who signed --tls-cert"
-        asked += "; the endpoint by a name in it"
+        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
+        asked += " the endpoint must have a name of the certificate"
         if access.tls.client_ca:
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"

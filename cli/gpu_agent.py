@@ -1,7 +1,7 @@
-"""Runs `tailspan gpus --endpoint`: samples, sends, prints what changes, stops.
+"""Run `tailspan gpus --endpoint`: sample, send, print changes, stop.
 
-Sampling never waits for the collector: what it does not take waits in a bounded queue, and what
-grows too old there, or finds no room, is dropped and counted.
+Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that become
+too old in the queue, or do not fit, are dropped and counted.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 LOOK_S: Final = 5.0
-"""How often changes of state are printed."""
+"""Seconds between checks for changes to print."""
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
-        setup: which GPUs, and whose.
-        forwarder: sends; it is started and closed here.
-        endpoint: where to, for people.
+        setup: the GPUs to sample, and their replicas.
+        forwarder: sends the samples. This function starts and closes it.
+        endpoint: the collector's address, for messages.
     """
     stop = stop_on_signals(lambda: None)
     told, messages = 0, 0
@@ -53,7 +53,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
             task.cancel()
         ends = await asyncio.gather(*working, return_exceptions=True)
         for end in ends:
-            if isinstance(end, Exception):  # a defect of ours, which ended it
+            if isinstance(end, Exception):  # a defect, which ended the sampling
                 raise end
     finally:
         await readers.close()
@@ -78,32 +78,32 @@ async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector accepts nothing, and what to print about it.
+    """Return whether the collector accepts no messages, and a line to print about a change.
 
     Args:
-        away: whether it took nothing at the last look.
+        away: whether it accepted no messages at the last check.
         sent: messages sent since then.
-        held_bytes: what waits.
+        held_bytes: size of the queue.
     """
     if held_bytes and not sent and not away:
-        return True, "The collector takes nothing just now; what is sampled waits."
+        return True, "The collector does not accept messages. Samples are queued."
     if away and sent:
-        return False, "The collector takes it again."
+        return False, "The collector accepts messages again."
     return away, None
 
 
-def summary(told: int, messages: int, results: Mapping[str, int]) -> str:
-    """What became of everything: messages, of which each holds the samples of one look."""
+def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
+    """Return how many messages were sent or dropped. A message holds the samples of one second."""
     left = messages - sum(results.values())
     dropped = ", ".join(
         f"{count} {words}"
         for count, words in (
-            (results["expired"], "found no collector in time"),
-            (results["full"], "found no room"),
+            (results["expired"], "expired before the collector was back"),
+            (results["full"], "did not fit in the queue"),
             (results["refused"], "were refused"),
             (left, "still waited"),
         )
         if count
     )
-    sent = f"{told:,} samples of GPUs in {results['sent']:,} messages sent"
+    sent = f"{samples:,} GPU samples in {results['sent']:,} messages sent"
     return f"{sent}; dropped: {dropped}." if dropped else f"{sent}; none dropped."

@@ -1,7 +1,7 @@
 """The `tailspan` command.
 
-Exit status: 0 fine, 1 a finding that should stop a pipeline, 2 wrong usage or nothing to
-reach, 130 ended by Ctrl-C.
+Exit status: 0 success, 1 a finding that should stop a pipeline, 2 wrong usage or an unreachable
+target, 130 ended by Ctrl-C.
 """
 
 import os
@@ -17,41 +17,48 @@ from cli.errors import Unreachable
 from store.errors import StoreError
 
 COMMANDS: Final = {
-    "up": "Run the collector, the exporter and the explorer as one, until Ctrl-C.",
-    "collect": "Run the collector and the exporter, until Ctrl-C.",
-    "ui": "Run the explorer alone, until Ctrl-C.",
-    "requests": "Print requests: what each waited for, and how it ended.",
+    "up": "Run the collector, the exporter and the explorer until Ctrl-C.",
+    "collect": "Run the collector and the exporter until Ctrl-C.",
+    "ui": "Run the explorer alone until Ctrl-C.",
+    "requests": "Print requests, with their phases and outcomes.",
     "stats": "Count requests and print their percentiles, in groups.",
     "explain": "Explain why a latency grew.",
-    "cost": "Print what serving cost: requests, recomputation, idle time and loading.",
-    "slo": "Check objectives, make their rules, show where they stand, notify.",
-    "config": "Show each engine's configuration, or what two differ in.",
-    "gpus": "Show what each GPU does now, or send its samples to a collector.",
+    "what-if": "Predict what a change would do to the recorded traffic.",
+    "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
+    "slo": "Check objectives, generate rules, show their status, test notifications.",
+    "config": "Show each engine's configuration, or the differences of two.",
+    "gpus": "Show the state of each GPU, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
     "settings": "Show the settings of tailspan up, and where each comes from.",
-    "doctor": "Check each connection and the local GPUs, and print how to repair what fails.",
+    "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command, in the module of its name, and its line in `tailspan --help`. A command is
-imported when it is used: all of them take a second."""
+"""Each command, with its line in `tailspan --help`. Its module has the same name.
+
+A command is imported only when it is used, because importing all of them takes a second.
+"""
 
 INTERRUPTED: Final = 128 + SIGINT
-"""The exit status of a command that Ctrl-C ended, as of a shell: 1 would be a finding."""
+"""The exit status of a command that Ctrl-C ended, as in a shell. 1 would mean a finding."""
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is used, ends quietly when the reader of its output
-    is gone, and reports in a sentence what failed."""
+    """A group that imports a command when it is used.
+
+    It ends quietly when the reader of its output has closed the pipe, and prints errors in one
+    sentence.
+    """
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is no such command."""
+        """Import a command; return None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"cli.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"cli.commands.{name}"), name)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,7 +72,8 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # `| head` has read enough. What is still in the buffer is discarded.
+            # The reader of the pipe, such as `| head`, has finished. Discard the rest of the
+            # buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:

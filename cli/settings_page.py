@@ -1,4 +1,4 @@
-"""Write the table of settings into docs/configuration.md: `python -m cli.settings_page FILE`."""
+"""Write the table of settings to docs/configuration.md: `python -m cli.settings_page FILE`."""
 
 import sys
 from pathlib import Path
@@ -11,15 +11,15 @@ END: Final = "<!-- end of settings -->"
 
 
 def page(text: str) -> str:
-    """Return the page with the table of today.
+    """Return the page with the current table.
 
     Raises:
-        ValueError: the page lacks the two comments between which the table stands.
+        ValueError: the page lacks the comments that mark the start and the end of the table.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page must hold {BEGIN} and {END}")
+        raise ValueError(f"the page must contain {BEGIN} and {END}")
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
@@ -44,7 +44,7 @@ def _default(each: Setting) -> str:
 
 
 def _plain(each: Setting) -> str:
-    """Return the help, with nothing that Markdown would read as its own."""
+    """Return the help text with Markdown's special characters escaped."""
     text = each.help or ""
     for mark in "*_|<":
         text = text.replace(mark, f"\\{mark}")

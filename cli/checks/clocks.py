@@ -1,5 +1,8 @@
-"""Finds wrong clocks, from the clock metrics of a running Tailspan and from requests in the
-database that both a server and its client reported."""
+"""Checks for wrong clocks.
+
+The checks read the clock metrics of a running Tailspan, and the requests in the database that both
+a server and its client reported.
+"""
 
 from collections.abc import Iterator
 
@@ -12,12 +15,13 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Exporters send every few seconds: older data waited on the way, or its clock is behind."""
+"""Exporters send every few seconds. Older data was delayed, or its sender's clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""After an ordinary restart, deletion catches up within the time that the restart took."""
+"""Seconds. A longer delay of deletion is reported. After a restart, deletion catches up in as much
+time as the restart took."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
-"""The same as `exporters.totals.slo.LATE_NS`."""
+"""The same value as `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
 _LOOKED_AT_NS = 300 * 10**9
 _APART_S = 1.0
@@ -43,7 +47,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     if not leads_s:
         return
     # If the clocks of all senders are ahead, the collector's own clock is behind.
-    ours = " (all are: look at the clock of the collector's machine first)"
+    ours = " (all senders are ahead: check the clock of the collector's machine first)"
     whose = ours if 1 < len(leads_s) == len(ahead_s) else ""
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
     theirs = ours if 1 < len(leads_s) == len(behind) else ""
@@ -51,7 +55,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             False,
-            f"{_shown(source)}: its clock is ahead by {length(seconds)} at least;"
+            f"{_shown(source)}: its clock is at least {length(seconds)} ahead;"
             " its instants are set back by that",
             f"set it by NTP (timedatectl, chronyc tracking){whose}",
         )
@@ -61,8 +65,8 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             "clocks",
             None,
             f"{_shown(source)}: its telemetry is {length(seconds)} old when it arrives;"
-            f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts see it that much later",
-            "its clock is behind (NTP), or telemetry waits on the way, as in a gateway's queue"
+            f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts are delayed by the same time",
+            "its clock is behind (NTP), or telemetry is delayed, for example in a gateway's queue"
             + theirs,
         )
     if not ahead_s and not late:
@@ -71,7 +75,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
-    """Report a wrong clock of Tailspan itself, and retention that is behind."""
+    """Report that Tailspan's own clock is wrong, or that the deletion of old data is behind."""
     if jump_s:
         way = "ahead of" if jump_s > 0 else "behind"
         yield Finding(
@@ -79,7 +83,7 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
             " retention follow: it jumped, or was wrong at the start, and its senders do not"
-            " confirm it",
+            " confirm the change",
             "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
             " accepted after 5 min",
         )
@@ -87,14 +91,14 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
         yield Finding(
             "retention",
             None,
-            f"deleting is {length(behind_s)} behind: Tailspan was down that long, or its clock"
+            f"deleting is {length(behind_s)} behind: Tailspan was down for that time, or its clock"
             " jumped; rows are kept for that much longer",
-            f"nothing, if the clock is right: it catches up within {length(behind_s)}",
+            f"if the clock is right, wait: deletion catches up within {length(behind_s)}",
         )
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Compare clocks of servers and their clients, by the requests that both reported.
+    """Compare the clocks of servers and their clients, by the requests that both reported.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
@@ -113,8 +117,8 @@ def against_clients(url: str | None) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             False,
-            f"{_shown(each.replica)}: its clock is {which} its clients' by {length(seconds)} at"
-            f" least, measured on {each.requests} requests that both reported",
+            f"{_shown(each.replica)}: its clock is {which} its clients' by at"
+            f" least {length(seconds)}, measured on {each.requests} requests that both reported",
             "set both by NTP (timedatectl, chronyc tracking)",
         )
     if found and not off:

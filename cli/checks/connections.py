@@ -1,4 +1,4 @@
-"""Each connection of Tailspan, looked at once, with what to do where it fails."""
+"""Checks of each connection of Tailspan, with instructions to repair it."""
 
 import os
 import time
@@ -15,18 +15,18 @@ from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
 RECENT_S = 60
-"""A server that is up reports every few seconds, busy or not."""
+"""Seconds. A running server reports every few seconds, even without requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Servers that reported in this time before the newest telemetry should have a price."""
+"""Servers that reported within this time before the newest telemetry should have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
-    """Whether the database opens, and how fresh its telemetry is.
+    """Check that the database opens, and how fresh its telemetry is.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
-        server_expected: a server should report, so old telemetry is a failure.
+        server_expected: whether a server should report. If true, old telemetry is a failure.
     """
     from store.columns.request_columns import slow_because
     from store.database import open_database, shown
@@ -52,8 +52,8 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         yield Finding(
             "columns",
             None,
-            f"many requests are read the slow way, about four times slower: {slow}",
-            "install what is missing, or go on without it: the answers are the same",
+            f"reading many requests is about four times slower than possible: {slow}",
+            "install the missing part, or continue without it: the results are the same",
         )
     yield _freshness(newest, time.time_ns(), server_expected)
 
@@ -87,7 +87,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
         }
     ):
         each = f"{number} × {what}" if number > 1 else what
-        yield Finding("prices", True, f"an engine on {each}: {usd_text(usd)} an hour ({origin})")
+        yield Finding("prices", True, f"an engine on {each}: {usd_text(usd)} per hour ({origin})")
     for server in found.unpriced:
         if not server.wall_s:
             continue
@@ -98,7 +98,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
             None,
             f"{name} runs on {printable(device, probes.WIDEST_WHY)}, which has no price:"
             " its requests have no cost",
-            "give it one: --prices FILE or TAILSPAN_PRICES (tailspan cost --help)",
+            "set a price: --prices FILE or TAILSPAN_PRICES (tailspan cost --help)",
         )
 
 
@@ -109,7 +109,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
             "telemetry",
             amiss,
             "nothing has been received yet",
-            "connect a server (tailspan up prints how), or try tailspan up --simulate",
+            "connect a server (tailspan up prints the steps), or try tailspan up --simulate",
         )
     age_s = (now_unix_ns - newest_unix_ns) / 1e9
     if age_s < -AHEAD_S:
@@ -125,7 +125,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         "telemetry",
         amiss,
         f"the latest is {length(age_s)} old",
-        "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set where it starts? Its log"
+        "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set in its environment? Its log"
         " contains 'tailspan: capturing' when the instrumentation is loaded",
     )
 
@@ -144,7 +144,7 @@ def vllm(url: str) -> Iterator[Finding]:
         yield Finding(
             "vllm",
             False,
-            f"{url}/metrics holds no vllm: series",
+            f"{url}/metrics has no vllm: series",
             "is this a vLLM, and started without --disable-log-stats?",
         )
     else:
@@ -152,7 +152,7 @@ def vllm(url: str) -> Iterator[Finding]:
 
 
 def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether an export over gRPC is taken."""
+    """Check that the collector accepts an export over gRPC."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
@@ -167,44 +167,44 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC lists at length what it tried, and the result last.
+            # gRPC lists its attempts first, and the result last.
             why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
                 return
             yield Finding("OTLP gRPC", False, f"{where}: {why}", _mend("--grpc-port"))
             return
-    yield Finding("OTLP gRPC", True, f"{where} takes an export")
+    yield Finding("OTLP gRPC", True, f"{where} accepts an export")
 
 
 def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether an export over HTTP is taken."""
+    """Check that the collector accepts an export over HTTP."""
     where = authority(host, port)
-    # An empty message is a whole one, and its answer is too.
+    # An empty body is a valid OTLP message, and an empty answer is valid too.
     url = f"{access.scheme}://{where}/v1/traces"
     answer = probes.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
     if answer.ok:
-        yield Finding("OTLP HTTP", True, f"{where} takes an export")
+        yield Finding("OTLP HTTP", True, f"{where} accepts an export")
     else:
         yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port", answer))
 
 
 def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that Prometheus can scrape, and what an orchestrator's probes get."""
+    """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
         answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
         if not answer.ok:
             found = f"{where}/{path}: {answer.why}"
-            said = printable(answer.body.strip(), probes.WIDEST_WHY)
-            if said.startswith("not ready; failing"):
-                yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+            answered = printable(answer.body.strip(), probes.WIDEST_WHY)
+            if answered.startswith("not ready; failing"):
+                yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
                 return
             yield Finding("metrics", False, found, _mend("--metrics-port"))
             return
-        said = printable(answer.body.strip(), probes.WIDEST_WHY)
-        if path == "readyz" and said.startswith("ready; degraded"):
-            yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+        answered = printable(answer.body.strip(), probes.WIDEST_WHY)
+        if path == "readyz" and answered.startswith("ready; degraded"):
+            yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
         else:
             yield Finding("metrics", True, f"{where}/{path} {what}")
     answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
@@ -213,12 +213,12 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     elif answer.status == _UNAUTHORISED:
         yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
     else:
-        found = f"{where}/metrics holds no tailspan_ series: another program's port"
+        found = f"{where}/metrics has no tailspan_ series: the port belongs to another program"
         yield Finding("metrics", False, found, _mend("--metrics-port"))
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Report parts that failed since the start and work again; /readyz names those that fail."""
+    """Report the parts that failed and work again. /readyz names the parts that still fail."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
@@ -235,7 +235,7 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Yield what the collector refused of the data meant for us since it was started."""
+    """Yield what the collector has refused since its start."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:
@@ -253,15 +253,15 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 _REFUSED_MENDS = {
     "in_the_future": "a sender's clock is more than a day ahead: set it by NTP",
-    "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log has the reason",
-    "too_many_starts": "more engine starts than engines make: one restarts in a loop, or a sender"
-    " makes them up; its log has the reason",
-    "too_old": "a sender's clock is far behind, or it sends old data; --keep-rows is the limit",
+    "instant_out_of_range": "a sender's clock was never set: set it by NTP; the log has the reason",
+    "too_many_starts": "implausibly many engine starts: an engine restarts in a loop, or a sender"
+    " invents them; the log has the reason",
+    "too_old": "a sender's clock is far behind, or its data is older than --keep-rows",
 }
 
 
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether each target that is scraped answers; nothing where none is."""
+    """Check that each scrape target responds; no finding without targets."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
@@ -280,12 +280,12 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 yield Finding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
             name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
-            mend = "the log of tailspan up has the reason; the targets of before are still asked"
+            mend = "the log of `tailspan up` has the reason; the previous targets are still scraped"
             yield Finding("scrape", False, f"{name} does not return its targets", mend)
 
 
 def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
-    """Whether the pages are served, under a path where one is given."""
+    """Check that the explorer serves its pages, under the given base path."""
     where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
     answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:
@@ -293,7 +293,7 @@ def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
     else:
         found = f"http://{where}: {answer.why}"
         option = _mend("--explorer-port, --base-path")
-        mend = f"{option}; its log, explorer.log, lies beside the database"
+        mend = f"{option}; its log, explorer.log, is in the database's folder"
         yield Finding("explorer", False, found, mend)
 
 
@@ -305,15 +305,15 @@ def _mend_scrape(reasons: str) -> str:
 
 
 _SCRAPE_MENDS = {
-    "unauthorised": "give it a token that is good there: --scrape-token-file, or __token_file__ in"
+    "unauthorised": "set a token that the target accepts: --scrape-token-file, or __token_file__ in"
     " the file of targets",
-    "no_token": "its token cannot be read; the log of tailspan up has the reason",
-    "tls": "name the CA of its certificate (--scrape-ca, __tls_ca_file__), or the name in it"
-    " (__tls_server_name__); the log of tailspan up has more",
+    "no_token": "its token cannot be read; the log of `tailspan up` has the reason",
+    "tls": "set the CA of its certificate (--scrape-ca, __tls_ca_file__), or the certificate's name"
+    " (__tls_server_name__); the log of `tailspan up` has more",
 }
 _UNAUTHORISED = 401
-_LOG = "the log of tailspan up has the reason; the part is started again by itself"
-_TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
+_LOG = "the log of `tailspan up` has the reason; the part restarts automatically"
+_TOKEN = "set a token that Tailspan accepts: --token-file, TAILSPAN_TOKENS"
 
 
 def _mend(option: str, answer: probes.Answer | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a check finds: one line, and how to repair it."""
+"""The result of a check: one line, and instructions to repair the problem."""
 
 import json
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: what was checked.
-        ok: None if it is neither right nor wrong.
-        detail: what was found.
-        mend: how to repair it.
+        check: name of the check.
+        ok: whether the check passed; None if the result is neither good nor bad.
+        detail: the result in one line.
+        mend: instructions to repair the problem.
     """
 
     check: str
@@ -28,7 +28,8 @@ class Finding:
 
 
 def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a check. If the check itself fails, that is a finding too."""
+    """Yield the findings of a check. If the check itself raises an error, yield the error as a
+    finding."""
     try:
         yield from look
     except Exception as error:  # a defect
@@ -43,7 +44,7 @@ def as_json(finding: Finding) -> str:
 
 
 def as_text(finding: Finding) -> str:
-    """Return one line, and a second one if there is something to repair."""
+    """Return one line, and a second line if something must be repaired."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"
     return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line

@@ -1,4 +1,4 @@
-"""GPUs, as `tailspan doctor` looks at them: those of this machine, and the readers of a running
+"""The GPU checks of `tailspan doctor`: the GPUs of this machine, and the readers of a running
 Tailspan."""
 
 import asyncio
@@ -32,17 +32,17 @@ _MEND: Final = {
     "lost": _DMESG,
     "needs_reset": _DMESG,
     "no_power": "attach the GPU's power cables",
-    "shut": "a dcgm-exporter that wants a token: --dcgm-token-file; one whose certificate is signed"
-    " by an authority of your own: --dcgm-ca",
+    "shut": "if the dcgm-exporter requires a token: --dcgm-token-file; if its certificate is signed"
+    " by a private authority: --dcgm-ca",
 }
 _ELSE: Final = "nvidia-smi or amd-smi may show more"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
-    """Check what the GPUs of this machine report, and what they do not and why.
+    """Check which values the GPUs of this machine report, and why others are missing.
 
     Args:
-        setup: which; None for all that this machine has.
+        setup: the GPUs to check; None for all GPUs of this machine.
     """
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
@@ -58,23 +58,24 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
             yield Finding("gpus", False, found, _MEND.get(absence.why, _ELSE))
     for gpu in (gpu for state in states for gpu in state.gpus):
         about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
-        told = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
+        reported = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
         missing = whys(gpu)
         if missing:
             cannot = printable("; ".join(missing), _WIDEST)
-            yield Finding("gpus", None, f"{told}; not {cannot}")
+            yield Finding("gpus", None, f"{reported}; not {cannot}")
         else:
-            yield Finding("gpus", True, told)
+            yield Finding("gpus", True, reported)
     if not samples and not any(state.up is False or state.lost for state in states):
         yield Finding("gpus", True, f"none here. {reasons(states)}")
 
 
 def owners(url: str | None) -> Iterator[Finding]:
-    """Check that each GPU that reported recently is an engine's; no finding without GPUs or
-    engines.
+    """Check that each GPU that reported recently is assigned to an engine.
+
+    Yields no finding without GPUs or engines.
 
     Args:
-        url: of the database; None for the default.
+        url: a SQLAlchemy URL; None for the default.
     """
     from store.queries import Window
     from store.rollups.sample_rollups import stretches
@@ -102,15 +103,15 @@ def owners(url: str | None) -> Iterator[Finding]:
             "whose GPU",
             None,
             printable(
-                f"no engine is called {replica}, which {', '.join(gpus)} is assigned to: joined"
-                " with no request, and in no bill",
+                f"{', '.join(gpus)}: assigned to {replica}, but no engine has this name; joined"
+                " with no request, and not in a bill",
                 _WIDEST,
             ),
             printable(
-                "if an engine runs on it, assign it where it is sampled (tailspan up, or tailspan"
-                f" gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is"
-                f" {named}{more}; for a dcgm-exporter's also --dcgm-replica. It is detected where"
-                " the server's processes can be seen: root or CAP_SYS_PTRACE, and the host's"
+                "if an engine runs on it, assign it in the command that samples it (tailspan up, or"
+                f" tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is"
+                f" {named}{more}; for a dcgm-exporter's also --dcgm-replica. It is detected if"
+                " the server's processes are visible, with root or CAP_SYS_PTRACE and the host's"
                 " process namespace",
                 2 * _WIDEST,
             ),
@@ -134,7 +135,7 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
             why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
-            found = f"{shown} reports nothing; so far: {why}"
+            found = f"{shown} reports no values; errors so far: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
-            mend = _MEND["shut"] if shut else "the log of tailspan up has more"
+            mend = _MEND["shut"] if shut else "the log of `tailspan up` has more"
             yield Finding("GPU reader", False, found, mend)

@@ -1,4 +1,4 @@
-"""Whether engines take steps while requests are in flight: `tailspan doctor`, `slo status`."""
+"""Check for engines with requests in flight that take no steps: `tailspan doctor`, `slo status`."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,8 @@ UNFINISHED: Final = (
 
 
 def steps(url: str | None) -> Iterator[Finding]:
-    """Yield the replicas that hang, or that none does; nothing if none reports.
+    """Yield a finding for each replica that hangs, or one finding that none hangs. If no replica
+    reports, there is no finding.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
@@ -34,7 +35,7 @@ def steps(url: str | None) -> Iterator[Finding]:
         engine = open_database(url, create=False)
         found = progress(engine, time.time_ns())
     except StoreError:
-        return  # another check reports it
+        return  # another check reports this error
     finally:
         if engine is not None:
             engine.dispose()
@@ -54,6 +55,6 @@ def sentence(each: Hung) -> str:
     """Return a sentence about a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (
-        f"{printable(each.replica, _WIDEST)} has {requests} running and has made no step for"
-        f" {each.last_step_age_s:.0f} s"
+        f"{printable(each.replica, _WIDEST)} has {requests} running, but its engine"
+        f" has taken no step for {each.last_step_age_s:.0f} s"
     )

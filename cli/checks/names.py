@@ -1,4 +1,4 @@
-"""Whether each server has a name of its own, as `tailspan doctor` looks at it."""
+"""`tailspan doctor`'s check that each server has its own name."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,7 +15,7 @@ _LOOKED_AT_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[Finding]:
-    """Find servers that share a name with another; no finding without engines.
+    """Find servers that share a name with another server; no finding without engines.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
@@ -39,10 +39,10 @@ def names(url: str | None) -> Iterator[Finding]:
         yield Finding(
             "names",
             False,
-            f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send as engine"
+            f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send data as engine"
             f" {each.engine} of this name at the same time ({listed}): their latencies, counters"
             " and costs are mixed",
-            "give each server a name of its own: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME"
+            "give each server its own name: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME"
             " in its environment; stop a server or simulation that is left from an earlier run",
         )
     if not found.shared:

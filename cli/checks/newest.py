@@ -1,4 +1,4 @@
-"""A question about what came last, for who looks whether all is well."""
+"""Queries about the newest data, for checks and status commands."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,13 +9,15 @@ _Found = TypeVar("_Found")
 
 
 def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Return the database's answer to a question about its newest instant, in unix ns.
+    """Call `ask` with the database and the time of its newest data, and return the result.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
-        ask: the question.
+        ask: takes the database and the time in unix ns.
 
-    Returns: None if it is empty or does not answer, which another check reports.
+    Returns:
+        The result of `ask`; None if the database is empty or does not respond, which another check
+        reports.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -1,4 +1,4 @@
-"""Whether the objectives count the requests that come in: `tailspan doctor`."""
+"""`tailspan doctor`'s check that the objectives count incoming requests."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,15 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
 ) -> Iterator[Finding]:
-    """Yield the objectives that are blind, or that none is; nothing without recent requests.
+    """Yield one finding for each blind objective, and one for all other objectives together.
+    Without recent requests, the database yields no finding.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
-        paths: files and folders of objectives; empty for those that come with Tailspan.
-        host: where Tailspan runs.
-        port: of its `/metrics`.
-        access: the way in.
+        paths: files and folders of objectives; empty for the built-in ones.
+        host: address of Tailspan.
+        port: port of its `/metrics`.
+        access: credentials and TLS settings.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives
@@ -53,8 +54,8 @@ def objectives(
         yield Finding(
             "objectives",
             None,
-            f"Tailspan runs with objectives whose files are not named here: {names}",
-            "give the same --objectives as to tailspan up",
+            f"Tailspan runs with objectives that were not given to this command: {names}",
+            "use the same --objectives as for tailspan up",
         )
     at_s = int(time.time())
     found = of_the_newest(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
@@ -69,17 +70,18 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return the objectives on `/metrics`, each with why it is blind there: `late`, or None."""
+    """Return the objectives on `/metrics`, each with the reason why it is blind there, or None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # The counters are totals: a past that was sent once, as by a simulation, stays in them.
+    # The counters are totals, so they include late data that was sent only once, for example by a
+    # simulation. They count only if a clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
         if sample.name == LEAD:
             late_now |= sample.value < -SLO_LATE_S
         elif sample.name == vocabulary.EVENTS:
-            events[slo] = events.get(slo, 0) + int(sample.value)  # of all groups together
+            events[slo] = events.get(slo, 0) + int(sample.value)  # over all groups
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {

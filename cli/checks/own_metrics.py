@@ -1,4 +1,4 @@
-"""Reads the series that a running Tailspan exports on its /metrics."""
+"""Read the metrics that a running Tailspan exports."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,12 +6,12 @@ from cli.options.addresses import authority
 from server import probes
 from server.client_access import Access
 
-if TYPE_CHECKING:  # a command waits for its imports
+if TYPE_CHECKING:  # importing it would delay each command
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0
 MOST_BYTES: Final = 64 * 2**20
-"""A thousand replicas export about 40 MB, and the series that are read here come last."""
+"""A thousand replicas export about 40 MB, and the metrics that are read here come last."""
 
 
 def own_series(
@@ -19,7 +19,7 @@ def own_series(
 ) -> "list[Sample]":
     """Return the samples whose names have one of these prefixes.
 
-    The list is empty if no program listens there, or if it is another program.
+    The list is empty if the port is closed, or belongs to another program.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

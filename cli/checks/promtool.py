@@ -1,4 +1,4 @@
-"""Prometheus' own check of the rules that objectives make, where promtool is installed."""
+"""Prometheus' own check of the rules generated from objectives, if promtool is installed."""
 
 import shutil
 import subprocess
@@ -14,7 +14,10 @@ TIMEOUT_S = 60
 
 
 def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
-    """The objectives whose rules promtool refuses, with its reason; none where it is missing."""
+    """Return the objectives whose rules promtool rejects, with its reason.
+
+    The list is empty if promtool is not installed.
+    """
     promtool = shutil.which("promtool")
     if promtool is None or not objectives or _refusal(promtool, objectives) is None:
         return []
@@ -22,7 +25,7 @@ def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
     for each in objectives:
         why = _refusal(promtool, [each])
         if why is not None:
-            found.append(DocumentError(each.file, each.line, "", f"promtool refuses it: {why}"))
+            found.append(DocumentError(each.file, each.line, "", f"promtool rejects it: {why}"))
     return found
 
 

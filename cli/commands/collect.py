@@ -11,10 +11,11 @@ _OF_UP = ("vllm", "simulate", "explorer_port", "no_explorer", "sign_in", "base_p
 
 
 def _collect(**given: Any) -> None:
-    """Run the collector and the exporter, until Ctrl-C.
+    """Run the collector and the exporter until Ctrl-C.
 
-    What `tailspan up` does, without the pages: OTLP in, /metrics out, objectives evaluated,
-    rollups made, what is old forgotten. `tailspan ui` shows the same database elsewhere.
+    This is `tailspan up` without the explorer. It receives OTLP, exports /metrics, evaluates
+    objectives, computes rollups and deletes old data. `tailspan ui` can show the same database on
+    another machine.
     """
     click.get_current_context().invoke(up, no_explorer=True, **given)
 

@@ -1,4 +1,4 @@
-"""`tailspan config`: with which arguments the engines run, and how two configurations differ."""
+"""`tailspan config`: the arguments of the engines, and the differences between configurations."""
 
 import json
 from typing import Any
@@ -24,14 +24,15 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("fingerprint", nargs=-1)
-@format_option("A table to read, or one JSON object a line.")
+@format_option("A table, or one JSON object per line.")
 @database_option
 @config_option
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
-    """Show the configuration of each engine, the arguments of one, or what two differ in.
+    """Show the configuration of each engine, the arguments of one, or the differences of two.
 
-    A configuration goes by its FINGERPRINT, which every request bears as `config`; its first
-    digits will do. With none named: what each engine was last started with.
+    A FINGERPRINT identifies a configuration; each request has it as `config`. The first digits are
+    enough if they are unique. Without a fingerprint, the command lists the configuration of each
+    engine's last start.
     """
     if "" in fingerprint:
         raise click.UsageError("a fingerprint is empty: tailspan config lists them")
@@ -57,7 +58,7 @@ def _the_one(found: list[EngineStart], given: str) -> EngineStart:
     if not found:
         raise click.UsageError(f"no engine was started with {shown!r}: tailspan config lists them")
     several = ", ".join(start.config for start in found[:8])
-    raise click.UsageError(f"{shown!r} is the beginning of several: {several}")
+    raise click.UsageError(f"{shown!r} matches several: {several}")
 
 
 def _show_engines(found: list[EngineStart], form: str) -> None:
@@ -86,7 +87,7 @@ def _show_engines(found: list[EngineStart], form: str) -> None:
         click.echo(line)
     configs = sorted({start.config for start in found})
     if len(configs) > 1:
-        click.echo(f"\nWhat they differ in: tailspan config {configs[0]} {configs[1]}")
+        click.echo(f"\nShow the differences: tailspan config {configs[0]} {configs[1]}")
 
 
 def _show_arguments(start: EngineStart, form: str) -> None:
@@ -107,7 +108,7 @@ def _show_differences(before: EngineStart, after: EngineStart, form: str) -> Non
             _print(each._asdict())
         return
     if not found:
-        click.echo("They do not differ in any recorded argument.")
+        click.echo("The recorded arguments are the same.")
         return
     header = ["argument", text.label(before.config), text.label(after.config)]
     rows = [[text.label(each.argument), _shown(each.before), _shown(each.after)] for each in found]

@@ -1,8 +1,8 @@
-"""`tailspan cost`: the bill of a stretch of time, and what it was for."""
+"""`tailspan cost`: the bill of a time range by category."""
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +10,7 @@ import click
 
 from cli.options import time_range
 from cli.options.price_files import prices_of
+from cli.options.question import equals_of, where_option
 from cli.options.settings import config_option
 from cli.options.shared import (
     database_option,
@@ -23,11 +24,13 @@ from store.database import open_database
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer
+    from cost.bill import Bill
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
     from cost.groups import Group
 
-DIMENSIONS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome", "hour")
+LABELS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome")
+DIMENSIONS: Final = (*LABELS, "hour")
 
 
 @click.command(
@@ -36,6 +39,7 @@ Examples:
   tailspan cost
   tailspan cost --last 24h --by tenant
   tailspan cost --last 7d --by model,hour --format json
+  tailspan cost --last 24h --where tenant=acme --by route
   tailspan cost --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --prices prices.yaml
 \b
 A price file, whose entries go before those that come along (cost/prices.yaml):
@@ -55,11 +59,12 @@ A price file, whose entries go before those that come along (cost/prices.yaml):
     "--by",
     default="",
     metavar="LABEL,LABEL",
-    help=f"What it was for, by any of {', '.join(DIMENSIONS)}.",
+    help=f"Group the cost of requests by one or more of {', '.join(DIMENSIONS)}.",
 )
+@where_option
 @prices_option
 @objectives_option
-@format_option("Text to read, or one JSON object.")
+@format_option("Text, or one JSON object.")
 @database_option
 @config_option
 def cost(
@@ -67,28 +72,32 @@ def cost(
     start: str | None,
     end: str | None,
     by: str,
+    where: tuple[str, ...],
     prices: Path | None,
     objectives: tuple[Path, ...],
     form: str,
     database: str | None,
 ) -> None:
-    """Print what serving cost: requests, recomputation, idle time and loading sum to the bill.
+    """Print the cost of serving. Requests, recomputation, idle time and loading sum to the bill.
 
-    The bill is the price of each engine times the time that it was up, in whole minutes. Each
-    request pays for its share of its engine's steps. What evictions made the engine compute
-    again is recomputed; the time between steps is idle; the time from the start of a process
-    until its engine was ready is loading; the rest, of requests that have not ended or whose
-    account was lost, is unbilled. Seconds are priced at the prices in force now, whatever
-    cost_usd a request was given as it came.
+    The bill is the price of each engine multiplied by the time for which it was up, in whole
+    minutes. Each request is billed its share of its engine's steps. Work repeated after an eviction
+    is "recomputed". The time between steps is "idle". The time from the start of a process until
+    its engine was ready is "loading". The rest is "unbilled": requests that have not ended or whose
+    account was lost. All time is priced at the current prices, not at the cost_usd that was stored
+    with a request.
 
-    Beside it: the price of the same tokens at a managed API (genai-prices), the volume at which
-    self-hosting becomes cheaper, and energy and CO₂ where GPUs report them.
+    --where selects the requests that are grouped and compared. The bill remains that of all
+    engines, or of one replica.
+
+    The command also prints the price of the same tokens at a managed API (genai-prices), the volume
+    at which self-hosting becomes cheaper, and energy and CO₂ if GPUs report them.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
     from analysis.cost import CostQuestion, answer_cost
 
-    dimensions = _dimensions(by)
+    dimensions, equals = _dimensions(by), equals_of(where, LABELS)
     try:
         window = time_range.window(last, start, end, time.time_ns())
     except ValueError as error:
@@ -100,18 +109,21 @@ def cost(
         raise click.UsageError(f"--objectives: {error}") from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    found = answer_cost(engine, CostQuestion(window, in_force, dimensions, in_force_objectives))
+    question = CostQuestion(
+        window, in_force, dimensions, where=equals, objectives=in_force_objectives
+    )
+    found = answer_cost(engine, question)
     if form == "json":
-        click.echo(json.dumps(as_json(found), allow_nan=False))
+        click.echo(json.dumps(as_json(found, equals), allow_nan=False))
     elif found.bill.total is None and not found.bill.unpriced:
         click.echo(cost_text.nothing(engine, window), err=True)
     else:
-        for line in cost_text.lines(found):
+        for line in cost_text.lines(found, equals):
             click.echo(line)
 
 
-def as_json(found: "CostAnswer") -> dict[str, Any]:
-    """All of it as one object; null is unknown."""
+def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the answer as one JSON object; null means unknown."""
     bill = found.bill
     total = bill.total
     return {
@@ -142,8 +154,10 @@ def as_json(found: "CostAnswer") -> dict[str, Any]:
         "unpriced": [each._asdict() for each in bill.unpriced],
         "by": list(bill.by),
         "groups": [
-            _group(group, bill.by, drawn)
-            for group, drawn in zip(bill.groups, found.group_energy, strict=True)
+            _group(group, bill, drawn, managed_usd)
+            for group, drawn, managed_usd in zip(
+                bill.groups, found.group_energy, found.group_managed_usd, strict=True
+            )
         ],
         "lines": [_line(line, named=True) for line in bill.lines],
         "managed": [
@@ -176,6 +190,14 @@ def as_json(found: "CostAnswer") -> dict[str, Any]:
             "co2_g": found.energy.co2_g,
             "idle_is_fitted": found.energy.fitted,
         },
+        "where": dict(where),
+        "selected": None
+        if found.selected is None
+        else {
+            "requests": found.selected.requests,
+            "cost_usd": found.selected.usd,
+            "usd_per_hour": found.selected.usd_per_hour,
+        },
     }
 
 
@@ -198,8 +220,12 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
     }
 
 
-def _group(group: "Group", by: Sequence[str], drawn: "GroupEnergy | None") -> dict[str, Any]:
-    named: dict[str, Any] = dict(zip(by, group.labels, strict=True))
+def _group(
+    group: "Group", bill: "Bill", drawn: "GroupEnergy | None", managed_usd: float | None
+) -> dict[str, Any]:
+    from analysis.cost import usd_per_hour
+
+    named: dict[str, Any] = dict(zip(bill.by, group.labels, strict=True))
     if "hour" in named:
         named["hour"] = int(named["hour"])
     return {
@@ -217,6 +243,8 @@ def _group(group: "Group", by: Sequence[str], drawn: "GroupEnergy | None") -> di
         "priced_by": sorted(group.priced_by),
         "joules": None if drawn is None else drawn.joules,
         "co2_g": None if drawn is None else drawn.co2_g,
+        "usd_per_hour": usd_per_hour(group.usd, bill),
+        "managed_usd": managed_usd,
     }
 
 
@@ -225,7 +253,7 @@ def _dimensions(by: str) -> list[str]:
     for name in names:
         if name not in DIMENSIONS:
             raise click.UsageError(
-                f"--by {by!r}: {name!r} is no label to group costs by;"
+                f"--by {by!r}: costs cannot be grouped by {name!r};"
                 f" allowed: {', '.join(DIMENSIONS)}"
             )
         if names.count(name) > 1:

@@ -1,4 +1,4 @@
-"""`tailspan dashboards`: writes Grafana dashboards into a folder or a Grafana."""
+"""`tailspan dashboards`: write Grafana dashboards to a folder or push them to a Grafana."""
 
 import json
 import os
@@ -41,7 +41,7 @@ Examples:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @format_option("A line of text, or one JSON object per dashboard.")
 def build(folder: Path, form: str) -> None:
-    """Write each dashboard into FOLDER as a JSON file, for Grafana's import or provisioning."""
+    """Write each dashboard to FOLDER as a JSON file, for Grafana's import or provisioning."""
     check_extra("grafana_foundation_sdk", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
     from dashboards.building import text
@@ -78,13 +78,13 @@ Examples:
     type=click.Path(path_type=Path),
     show_default=TOKEN_KEY,
     metavar="PATH",
-    help="File that holds the token.",
+    help="File with the token.",
 )
 @click.option(
     "--prometheus",
     metavar="URL",
     help="Also create a data source for this Prometheus, at its address as seen from Grafana."
-    " Without it the dashboards offer the data sources that exist.",
+    " Without this option, readers choose among the existing data sources.",
 )
 @click.option(
     "--scrape-every",
@@ -94,7 +94,7 @@ Examples:
     metavar="DURATION",
     help="Scrape interval of that Prometheus.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @format_option("Text, or one JSON object per change.")
 @insecure_credentials_option
 def push(
@@ -108,8 +108,8 @@ def push(
 ) -> None:
     """Create or update the folder, the data source and the dashboards in a Grafana. Idempotent.
 
-    The token is that of a service account with the role Editor, or Admin with --prometheus. Changes
-    that were made in Grafana by hand are reverted; --dry-run shows them first.
+    The token must belong to a service account with the role Editor, or Admin with --prometheus.
+    Changes that were made in Grafana by hand are reverted; --dry-run shows them first.
     """
     check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
@@ -124,7 +124,7 @@ def push(
     check_exposure("--url", url, "the token", insecure_credentials)
     if prometheus and masked(prometheus) != prometheus:
         raise click.UsageError(
-            f"--prometheus {masked(prometheus)}: the address must hold no user, password or query;"
+            f"--prometheus {masked(prometheus)}: the address must have no user, password or query;"
             " set them in Grafana's data source"
         )
     source = prometheus_source(prometheus, scrape_every / 1e9) if prometheus else None
@@ -134,13 +134,13 @@ def push(
             if form == "json":
                 click.echo(json.dumps({**asdict(change), "dry_run": dry_run}))
                 continue
-            said = change.action if change.action == "unchanged" else f"{would}{change.action}"
-            click.echo(f"{said:14} {change.what}")
+            action = change.action if change.action == "unchanged" else f"{would}{change.action}"
+            click.echo(f"{action:14} {change.what}")
             if dry_run:
                 for line in change.difference[:LINES_SHOWN]:
                     click.echo(f"    {line}")
                 if (more := len(change.difference) - LINES_SHOWN) > 0:
-                    click.echo(f"    … and {more} lines more")
+                    click.echo(f"    … and {more} more lines")
     except PushError as error:
         raise Unreachable(str(error)) from error
 
@@ -153,7 +153,9 @@ def _token(file: Path | None) -> str:
     token = token.strip()
     if not token:
         where = f"--token-file {file} is empty" if file else f"{TOKEN_KEY} is not set"
-        raise click.UsageError(f"{where}: give the token of a service account, in a file or there")
+        raise click.UsageError(
+            f"{where}: provide the token of a service account, in a file or this variable"
+        )
     if not token.isascii() or not token.isprintable() or " " in token:
         raise click.UsageError("the token must be one line of printable ASCII without blanks")
     return token

@@ -1,4 +1,4 @@
-"""`tailspan doctor`: checks each connection, and prints how to repair what fails."""
+"""`tailspan doctor`: check each connection, and print how to repair failures."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +65,7 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
 @objectives_option
 @access_options
 @format_option(
-    "Lines to read, or one JSON object a line; ok is null if it is neither right nor wrong."
+    "Text lines, or one JSON object per line; ok is null if the result is neither right nor wrong."
 )
 def doctor(
     vllm: str | None,
@@ -82,7 +82,7 @@ def doctor(
     form: str,
     **ways_in: Any,
 ) -> None:
-    """Check each connection and the local GPUs, and print how to repair what fails; then exit 1."""
+    """Check each connection and the local GPUs, and print how to repair failures; then exit 1."""
     access = access_of(**ways_in, host=host)
     looks = [
         connections.database(database, server_expected=vllm is not None),

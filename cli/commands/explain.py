@@ -1,4 +1,4 @@
-"""`tailspan explain`: why the tail grew, for whom, because of what, and what to change."""
+"""`tailspan explain`: explain why a latency grew, for whom, and how to fix it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
 
 FOUND = 1
-"""Exit status where the tail has grown: it should stop a pipeline."""
+"""Exit status if the tail has grown, so that a pipeline stops."""
 
 _OF_A_WINDOW = {
     "last": "--last",
@@ -34,7 +34,7 @@ _OF_A_WINDOW = {
     "baseline": "--baseline",
     "request_id": "--request",
 }
-"""Options that an incident decides: its time, and its requests."""
+"""Options that an incident sets itself: its time range, and its requests."""
 
 
 @click.command(
@@ -55,31 +55,31 @@ Examples:
     type=click.Choice([metric.value for metric in Metric]),
     default=Metric.TTFT.value,
     show_default=True,
-    help="Which latency; of an incident, by default the one that broke its objective most.",
+    help="The latency to explain. Default for an incident: the one that missed its SLO most.",
 )
 @click.option(
     "--baseline",
     metavar="FROM/TO",
-    help="What to hold it against, as --from and --to.  [default: the same length"
-    " just before, or before the incident that is under way]",
+    help="The range to compare with, as FROM/TO.  [default: the previous range"
+    " of the same length, or the range before an open incident]",
 )
 @click.option(
     "--incident",
     metavar="SLO[@TIME]",
-    help="Why an objective's budget burned: its newest incident, or the one at that time.",
+    help="Explain an incident of an objective: the newest, or the one at TIME.",
 )
 @objectives_option
 @click.option(
     "--by-size",
     is_flag=True,
-    help="Let the size of the growth decide whether there is an incident, not the objectives.",
+    help="Detect an incident by the size of the growth, not by the objectives.",
 )
 @click.option(
     "--request",
     "request_id",
     metavar="ID",
-    help="One request: its parts, and who delayed it. An id of its server or of its trace, or"
-    " TRACE/SPAN; looks at the whole database.",
+    help="Explain one request: its parts, and the requests that delayed it. A request id, a trace"
+    " id, or TRACE/SPAN; searches the whole database.",
 )
 def explain(
     form: str,
@@ -93,24 +93,22 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    There is an incident where more requests break an objective than before, beyond chance; where
-    no objective is about this latency, the size of the growth decides.
+    There is an incident if significantly more requests miss an objective than before. If no
+    objective is about this latency, the size of the growth decides.
 
-    The slowest requests of the window (one in a hundred, or more where there are few) are compared
-    with the baseline's slowest. The time added to them is divided among causes; each comes with
-    the share that it caused, the evidence in numbers, and what to change. If the tail has not
-    grown, or there are too few requests, that is the verdict.
+    The command compares the slowest requests of the window (one in a hundred, or more if there are
+    few requests) with the baseline's slowest. It divides the added time among causes. Each cause
+    has its share, the evidence in numbers, and an action. If the tail has not grown, or there are
+    too few requests, that is the verdict.
 
-    With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request prints the
-    link to the request's page too.
+    If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
+    also prints the link to the request's page.
 
-    Exit status 1: it has grown.
+    Exit status 1: the latency has grown.
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _given("objectives")):
-        raise click.UsageError(
-            "--by-size leaves the objectives out: give it without --incident and --objectives"
-        )
+        raise click.UsageError("--by-size ignores the objectives: omit --incident and --objectives")
     question = ask(**asked)
     if incident is not None:
         chosen = Metric(metric) if _given("metric") else None
@@ -169,7 +167,7 @@ def _tell(
 def _refuse_together(incident: str | None) -> None:
     for name, option in _OF_A_WINDOW.items():
         if incident is not None and _given(name):
-            raise click.UsageError(f"--incident and {option} are two questions: give one of them")
+            raise click.UsageError(f"--incident and {option} exclude each other: use one of them")
 
 
 def _given(parameter: str) -> bool:

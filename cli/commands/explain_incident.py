@@ -1,4 +1,4 @@
-"""`tailspan explain --incident`: from an objective's name to why its budget burned."""
+"""`tailspan explain --incident`: explain why the error budget of an objective burned."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,12 +28,14 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
 
 SHOWN = 5
-"""Incidents that an error names, the newest first."""
+"""Maximum number of incidents that an error lists, the newest first."""
 
 
 class Answer(NamedTuple):
-    """An incident, its verdict, and the explanation to print: of the latency that was asked for,
-    or else of the leading one."""
+    """An incident, its verdict, and the explanation to print.
+
+    `explanation` explains the requested latency, or the leading latency if none was requested.
+    """
 
     incident: IncidentRow
     verdict: IncidentVerdict
@@ -43,17 +45,18 @@ class Answer(NamedTuple):
 def incident_explained(
     engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
 ) -> Answer:
-    """Explain one incident: all latencies of its objective, once.
+    """Explain one incident for all latencies of its objective.
 
     Args:
         engine: from `open_database`.
-        named: the objective's name, with `@TIME` that of one incident: when it began, alerted
-            or any instant of it. Without, its newest.
-        objectives: files and folders in which it is promised.
-        metric: which latency to print; None for the leading one.
+        named: the objective's name; the newest incident is explained. `@TIME` after the name
+            selects the incident that began, alerted or was open at this time.
+        objectives: files and folders with the objective.
+        metric: the latency to print; None for the leading one.
 
     Raises:
-        click.UsageError: there is no such objective or incident, or it promises no latency.
+        click.UsageError: there is no such objective or incident, or the objective has no latency
+            target.
         click.ClickException: the objectives cannot be read.
     """
     name, instant = split_incident_name(named)
@@ -73,7 +76,7 @@ def incident_explained(
 
 
 def said(incident: IncidentRow) -> str:
-    """The incident in a line."""
+    """Return the incident in one line."""
     end = incident.ended_unix_s
     return (
         f"{incident.slo} ({incident.severity}):"
@@ -84,7 +87,7 @@ def said(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: Answer) -> Iterator[str]:
-    """The verdict, in the words of the page and the alert, and what the other latencies show."""
+    """Yield the verdict, in the words of the page and the alert, and the other latencies."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     for each in (answer.verdict.first, *answer.verdict.others):
@@ -93,7 +96,7 @@ def verdict_lines(answer: Answer) -> Iterator[str]:
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:
-    """The incident as JSON; instants are unix seconds."""
+    """Return the incident as JSON; instants are unix seconds."""
     return {
         "slo": incident.slo,
         "severity": incident.severity,
@@ -104,10 +107,10 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
 
 
 def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
-    """The objectives of files and folders.
+    """Return the objectives of files and folders.
 
     Raises:
-        click.UsageError: there is no such file or folder, or they cannot be read.
+        click.UsageError: a file or folder does not exist or cannot be read.
     """
     try:
         return load(paths).objectives
@@ -133,7 +136,7 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
     if not rows:
         raise click.UsageError(
             f"--incident {objective.name!r}: it has had no incident;"
-            " `tailspan slo status` shows how its budget burns"
+            " `tailspan slo status` shows its burn rate"
         )
     if instant is None:
         return rows[0]
@@ -145,5 +148,5 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
         return row
     began = ", ".join(time_text.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
     raise click.UsageError(
-        f"--incident {objective.name}@{instant}: none then; its newest began {began} (UTC)"
+        f"--incident {objective.name}@{instant}: no incident then; the newest began {began} (UTC)"
     )

@@ -12,21 +12,21 @@ from cli.render.explanation import of_request
 from store.requests.lookup import find_requests
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
-"""The variable that holds the explorer's address."""
+"""The environment variable with the explorer's address."""
 
 _MOST_LISTED: Final = 5
 
 
 def request_text(engine: Engine, words: str, form: str) -> str:
-    """Return what to print.
+    """Return the text to print.
 
     Args:
         engine: from `open_database`.
-        words: as `store.requests.lookup` takes them.
+        words: the id, as `store.requests.lookup` accepts it.
         form: text or json.
 
     Raises:
-        click.UsageError: no request has this id, or several have.
+        click.UsageError: no request has this id, or several have it.
     """
     found = explain_request(engine, _the_one(engine, words))
     link = _link(found)

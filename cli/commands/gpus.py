@@ -1,4 +1,4 @@
-"""`tailspan gpus`: shows the GPUs of this machine, or sends their samples to a collector."""
+"""`tailspan gpus`: show the GPUs of this machine, or send their samples to a collector."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import format_option
 from cli.render import gpus as gpu_tables
 
-if TYPE_CHECKING:  # each takes a while to import
+if TYPE_CHECKING:  # importing them would delay each command
     from collector.gpus.sampler import ReaderState
     from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup
@@ -31,7 +31,7 @@ Examples:
 """
 
 BETWEEN_LOOKS_S = 1.0
-"""A rate takes two looks."""
+"""Seconds between the two samples that a rate needs."""
 CLOSE_S = 5.0
 PATIENCE_S = 300.0
 
@@ -41,12 +41,12 @@ PATIENCE_S = 300.0
 @click.option(
     "--endpoint",
     metavar="URL",
-    help="Sample each second until Ctrl-C, and send it to this OTLP/HTTP collector.",
+    help="Sample each second until Ctrl-C, and send the samples to this OTLP/HTTP collector.",
 )
 @click.option(
     "--replica",
     metavar="NAME",
-    help="The replica (service.instance.id) that all GPUs here serve, as --gpu-replica '*=NAME'.",
+    help="The replica (service.instance.id) that uses all GPUs here, as --gpu-replica '*=NAME'.",
 )
 @token_file_option(
     "The first token in this file is sent to the collector. TAILSPAN_TOKENS can hold the token"
@@ -59,7 +59,7 @@ PATIENCE_S = 300.0
     show_default="the system's",
     help="CA that signed the collector's certificate, in PEM.",
 )
-@format_option("A table to read, or one JSON object a GPU and line.")
+@format_option("A table, or one JSON object per GPU and line.")
 @insecure_credentials_setting
 @config_option
 def gpus(
@@ -71,16 +71,16 @@ def gpus(
     insecure_credentials: bool,
     **about: Any,
 ) -> None:
-    """Show what each GPU does now, and what it does not report and why.
+    """Show the state of each GPU, and which values it does not report and why.
 
-    With --endpoint: sample the GPUs of this machine for a collector that is elsewhere. `tailspan
-    up` samples those of its own machine by itself.
+    With --endpoint, the command samples the GPUs of this machine for a collector on another
+    machine. `tailspan up` samples the GPUs of its own machine automatically.
     """
     if replica is not None:
         about["gpu_replica"] = (*about["gpu_replica"], f"*={replica}")
     setup = gpu_setup_of(**about, insecure_credentials=insecure_credentials)
     if not setup.any:
-        raise click.UsageError("--gpus off and no --dcgm: there is nothing to look at")
+        raise click.UsageError("--gpus off and no --dcgm: there is no GPU to sample")
     if endpoint is None:
         _show(setup, form)
         return
@@ -105,7 +105,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Sample twice, and return the second sample: rates need two."""
+    """Sample twice, and return the second sample, because rates need two."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []
@@ -147,7 +147,7 @@ def _forwarder(
         raise click.UsageError(f"--endpoint {error}") from error
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         raise click.UsageError(f"--tls-ca: {error}") from error
     if given:
         check_exposure("--endpoint", url, "the token", insecure)

@@ -1,4 +1,4 @@
-"""`tailspan requests`: the requests themselves, one a line."""
+"""`tailspan requests`: list requests, one per line."""
 
 import json
 import sys
@@ -21,14 +21,16 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The JSON's keys: every field of a request, and what is computed from them. A contract with those
-who read it: a key, once published, stays."""
+"""The JSON's keys: every field of a request, and values computed from them.
+
+Users depend on the keys, so a published key is never removed.
+"""
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
-"""The network's share is worked out for what is shown, so nothing can be shown by it."""
+"""The keys to sort by. The network's share is computed after sorting, for the shown rows only."""
 
 TEXT_LIMIT = 20
-"""Rows of text where none are asked for."""
+"""Default number of rows in text."""
 
 _LABELS = ("request_id", "model", "lora", "route", "tenant", "region", "replica", "outcome")
 _DURATIONS = {
@@ -63,16 +65,16 @@ Examples:
     default=f"-{STARTED_AT}",
     show_default=True,
     metavar="KEY",
-    help="Any key of the JSON but network_s; with a - before it, largest first."
-    " Unknown comes last.",
+    help="Any key of the JSON except network_s. A - before the key sorts in descending order."
+    " Unknown values come last.",
 )
 def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
-    """Show requests: what each waited for, and how it ended.
+    """Show requests, with their phases and outcomes.
 
-    As JSON one object a line: durations in seconds (_s), started_at in unix seconds, null
-    for what is unknown. network_s is what the client measured less what the server did, where
-    a client's own span reports the same request. If several sources report a request,
-    the best one is shown: instrumentation, then native, then client.
+    The JSON has one object per line: durations in seconds (_s), started_at in unix seconds, null
+    for unknown values. network_s is the client's duration minus the server's, if the client's own
+    span reports the same request. If several sources report a request, the best one is shown:
+    instrumentation, then native, then client.
     """
     order_by = _order_by(sort)
     question = ask(**asked)
@@ -101,7 +103,7 @@ def _order_by(sort: str) -> str:
     key = sort.removeprefix("-")
     if key not in SORTABLE:
         raise click.UsageError(
-            f"--sort {sort!r}: {key!r} is no key; allowed: {', '.join(SORTABLE)}"
+            f"--sort {sort!r}: unknown key {key!r}; allowed: {', '.join(SORTABLE)}"
         )
     return sort.replace(STARTED_AT, "received_unix_ns")
 

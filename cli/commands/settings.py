@@ -1,4 +1,4 @@
-"""`tailspan settings`: the settings of `tailspan up`, and where each comes from."""
+"""`tailspan settings`: show the settings of `tailspan up`, and where each comes from."""
 
 import json
 import os
@@ -20,11 +20,11 @@ SECRET_VARIABLES: Final = ("TAILSPAN_FORWARD_HEADERS",)
 
 @dataclass(frozen=True, slots=True)
 class InEffect:
-    """A setting as it is in effect.
+    """The current value of a setting.
 
     Attributes:
         setting: its key in the file.
-        value: as it was written; None if it is not set.
+        value: the value as it was written; None if it is not set.
         source: default, the environment variable, or the file.
     """
 
@@ -84,7 +84,7 @@ def _source(context: click.Context, each: Setting, source: ParameterSource) -> s
 
 
 def _plain(each: Setting, value: Any) -> Any:
-    """Return a value as JSON can hold it, without credentials."""
+    """Return a value in a form that JSON supports, without credentials."""
     if isinstance(value, list | tuple):
         return [_plain(each, item) for item in value]
     if value is None or isinstance(value, bool | int | float):

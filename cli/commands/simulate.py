@@ -1,4 +1,4 @@
-"""`tailspan simulate`: sends the telemetry of a simulated vLLM fleet to a collector."""
+"""`tailspan simulate`: send the telemetry of a simulated vLLM fleet to a collector."""
 
 import json
 import signal
@@ -42,23 +42,28 @@ Examples:
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Servers in the fleet.",
+    help="Number of servers in the fleet.",
 )
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="Requests/s of each replica.",
+    help="Requests per second and replica.",
 )
-@click.option("--seed", default=1, show_default=True, help="The same seed, the same traffic.")
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    help="Random seed. The same seed gives the same traffic.",
+)
 @click.option(
     "--backfill",
     type=Duration(zero=True),
     default="60m",
     metavar="DURATION",
     show_default=True,
-    help="How much of the past to send at once, ending now.",
+    help="Length of the simulated past to send at the start; it ends now.",
 )
 @click.option(
     "--duration",
@@ -66,13 +71,13 @@ Examples:
     default="0",
     metavar="DURATION",
     show_default=True,
-    help="How long requests go on arriving, from the start of the command on; 0 = until stopped."
-    " It then ends when everything is delivered.",
+    help="How long new requests arrive, from the start of the command; 0 = until stopped."
+    " The command then ends when all data is delivered.",
 )
 @click.option(
     "--incident",
     default=None,
-    help="The cause at work, or none.  [default: prefill_interference, unless --fault or"
+    help="The fault to simulate, or none.  [default: prefill_interference, unless --fault or"
     " --trace is given]",
 )
 @click.option(
@@ -81,40 +86,40 @@ Examples:
     default="8m",
     metavar="DURATION",
     show_default=True,
-    help="How long before now it began (at most the backfill). It stays under way.",
+    help="How long ago the fault began (at most the backfill). It does not end.",
 )
 @click.option(
     "--severity",
     type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="How hard; 1 is plain to see.",
+    help="Severity of the fault; 1 is easy to see.",
 )
 @click.option(
     "--router",
     type=click.Choice(["least_outstanding", "round_robin", "cache_aware"]),
     default="least_outstanding",
     show_default=True,
-    help="How requests are spread over the replicas.",
+    help="How requests are distributed over the replicas.",
 )
 @click.option(
     "--fault",
     "fault_words",
     multiple=True,
     metavar="CAUSE[:SEVERITY][@START][+DURATION]",
-    help="A cause at work, how hard, from when in the simulated past on, for how long; as often"
-    " as wanted.  [default: 1, as --incident, without end]",
+    help="A fault: cause, severity, start in the simulated past, and duration. May be"
+    " repeated.  [default: severity 1, start as --incident-before, no end]",
 )
-@click.option("--list-faults", is_flag=True, help="List the causes and end.")
+@click.option("--list-faults", is_flag=True, help="List the causes and exit.")
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replay a CSV of requests: TIMESTAMP, ContextTokens, GeneratedTokens or the like.",
+    help="Replay a CSV of requests, with the columns TIMESTAMP, ContextTokens, GeneratedTokens.",
 )
 @click.option(
     "--truth",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write here which causes are at work, when and where: a line of JSON each.",
+    help="Write the simulated faults to this file, one JSON object per line.",
 )
 @format_option("What was sent, or the causes of --list-faults: text, or JSON on standard output.")
 @insecure_credentials_option
@@ -136,17 +141,17 @@ def simulate(
     form: str,
     insecure_credentials: bool,
 ) -> None:
-    """Simulate a vLLM fleet and send what it does to a collector.
+    """Simulate a vLLM fleet and send its telemetry to a collector.
 
-    It sends the past, with an incident that is still under way, then goes on live. Everything
-    it sends is marked as simulated. The same seed and options make the same requests.
+    The command sends the past, with an incident that is still open, and then live data. All data is
+    marked as simulated. The same seed and options produce the same requests.
 
-    The collector's token, if it asks for one, is read from OTEL_EXPORTER_OTLP_HEADERS.
+    If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 
-    With a --duration, exit status 2 if anything was not delivered: the collector took nothing for
-    60 s, rejected something, or Ctrl-C came first.
+    With --duration, the exit status is 2 if some data was not delivered: the collector accepted no
+    data for 60 s, rejected some data, or Ctrl-C came first.
     """
-    # OpenTelemetry takes a while to import: only who simulates waits for it.
+    # Importing OpenTelemetry takes a while, so only this command imports it.
     from simulator import live
     from simulator.fault import CAUSES, Fault
     from simulator.fleet_config import FleetConfig

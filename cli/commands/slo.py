@@ -1,4 +1,4 @@
-"""`tailspan slo`: checks objectives, prints their rules and their status."""
+"""`tailspan slo`: check objectives, print their rules and their status."""
 
 import json
 import time
@@ -10,19 +10,17 @@ from typing import Any, Final
 
 import click
 import yaml
-from sqlalchemy import Engine
 
-from alerts.blindness import LOOKED_AT_S, REASONS
+from alerts.blindness import REASONS
 from alerts.burnrate import State
 from alerts.errors import AlertsError, DocumentError, ExpressionError
-from alerts.evaluation.counting import Count, Tally, by_second, read_tally
-from alerts.evaluation.group_places import expanded
-from alerts.evaluation.status import Status, status_at, status_edges
-from alerts.objectives import Goodput, Objective
+from alerts.evaluation.counting import by_second
+from alerts.evaluation.status import Status
+from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, inspect, load
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.selectors import read_selector
-from analysis.blind_objectives import blind_reason
+from analysis.slo_states import objective_status
 from analysis.staleness import silence_s
 from cli.checks import hung_engines, promtool
 from cli.commands.slo_notify import notify
@@ -40,11 +38,11 @@ from store.queries import newest_unix_ns
 from telemetry import durations, time_text
 
 INCIDENTS: Final = 5
-"""Shown of each objective, the newest first."""
+"""Maximum number of incidents shown for each objective, the newest first."""
 
 
 class _Objectives(click.Argument):
-    """Files and folders of objectives; without any, those that the settings name."""
+    """Files and folders of objectives; by default those in the settings."""
 
     key = "objectives"
 
@@ -84,10 +82,10 @@ Examples:
 @_form
 @config_option
 def check(paths: Sequence[Path], form: str) -> None:
-    """Check OpenSLO files and folders: exit status 1 where something is wrong.
+    """Check OpenSLO files and folders. Exit status 1 if there is an error.
 
-    Without a PATH, the objectives that come with Tailspan. Where promtool is installed, the rules
-    that they make are checked by it, too.
+    Without a PATH, the built-in objectives are checked. If promtool is installed, it also checks
+    the generated rules.
     """
     findings = _reading(inspect, paths)
     objectives = findings.spec.objectives
@@ -134,7 +132,7 @@ Examples:
     type=click.Choice(["tailspan", "vllm"]),
     default="tailspan",
     show_default=True,
-    help="What Prometheus scrapes: Tailspan, which counts by exact thresholds, or vLLM itself,"
+    help="The target that Prometheus scrapes: Tailspan, which counts by exact thresholds, or vLLM,"
     " whose histograms must have the threshold as a bucket's bound.",
 )
 @click.option(
@@ -142,18 +140,18 @@ Examples:
     default=EXPLORER_URL,
     show_default=True,
     metavar="URL",
-    help="Where the alerts' links lead.",
+    help="Address of the explorer for the links in alerts.",
 )
 @click.option(
     "--selector",
     metavar="MATCHERS",
     help="Count only series with these labels, for a Prometheus that scrapes several environments:"
-    " 'env=\"prod\"'. Queries of other objectives stay as they are.",
+    " 'env=\"prod\"'. Objectives with their own queries are not changed.",
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."
 )
-@format_option("YAML, or the same as JSON, which Prometheus reads too.")
+@format_option("YAML, or JSON, which Prometheus also reads.")
 @config_option
 def rules(
     paths: Sequence[Path],
@@ -165,7 +163,7 @@ def rules(
 ) -> None:
     """Print Prometheus recording and alerting rules for objectives.
 
-    Exit status 1 where an objective cannot be made into rules.
+    Exit status 1 if an objective cannot be converted to rules.
     """
     if not explorer_url.startswith(("http://", "https://")):
         raise click.UsageError(
@@ -200,14 +198,16 @@ Examples:
 )
 @_paths
 @_form
-@click.option("--at", metavar="TIME", help="As of then: unix seconds, or ISO 8601.  [default: now]")
+@click.option(
+    "--at", metavar="TIME", help="Time of the status: unix seconds, or ISO 8601.  [default: now]"
+)
 @database_option
 @config_option
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Print the budget left, the burn rate and the time until the budget is spent.
 
-    From the stored requests. Exit status 1 if an objective pages or a server hangs. The unknown
-    part of a period counts as good traffic at the same rate.
+    The numbers are computed from the stored requests. Exit status 1 if an objective pages or a
+    server hangs. Time without data counts as good traffic, at the rate of the time with data.
     """
     try:
         at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9
@@ -221,8 +221,8 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     click.get_current_context().call_on_close(engine.dispose)
     newest, now = newest_unix_ns(engine), time.time_ns()
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)
-    if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
-        click.echo(f"{said} What follows is of the time before.\n")
+    if form == "text" and (silent_line := silence(engine, now if at is None else at_s * 10**9)):
+        click.echo(f"{silent_line} The status below is that of the time before.\n")
     hung = hung_engines.hung_lines(engine, (at_s + 1) * 10**9 - 1)
     for line in hung:
         click.echo(line, err=True)
@@ -234,12 +234,9 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
             )
             continue
-        groups = [
-            (each, _tally(engine, each, at_s, count)) for each in expanded(engine, [objective])
-        ]
-        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
-        for each, tally in groups:
-            found = status_at(each, tally.history, tally.since_s, tally.excluded(), at_s)
+        groups, blind = objective_status(engine, objective, at_s, count)
+        for found in (group.status for group in groups):
+            each = found.objective
             paging |= found.severity == "page"
             incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
             notifications = of_incidents(read_notifications(engine, each.name), incidents)
@@ -263,7 +260,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                     click.echo(f"  to do: {REASONS[blind].remedy}\n")
                 _print_incidents(incidents)
                 print_undelivered(notifications)
-            blind = None  # printed once, for all groups together
+            blind = None  # printed once, for all groups
     if paging:
         click.get_current_context().exit(1)
 
@@ -276,19 +273,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """The incidents that had alerted by an instant; those that had not ended then go on."""
+    """Return the incidents that had alerted by an instant, as they were at that time."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
         if row.fired_unix_s <= at_s
     ]
-
-
-def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:
-    """The counts of the period, of each window that ends at an instant, and of the last hour."""
-    assert isinstance(objective.indicator, Goodput)
-    instants = {*status_edges(objective, at_s), at_s - LOOKED_AT_S}
-    return read_tally(engine, objective.indicator, min(instants), at_s, count, instants=instants)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
@@ -337,15 +327,15 @@ def _as_json(found: Status) -> dict[str, Any]:
 _SAID: Final = {
     State.FIRING: "ALERTS",
     State.QUIET: "quiet",
-    State.LOW_TRAFFIC: "held back: too few bad requests",
-    State.COLD_START: "held back: not watched for long enough",
+    State.LOW_TRAFFIC: "not alerting: too few bad requests",
+    State.COLD_START: "not alerting: not enough history",
     State.NO_DATA: "no requests",
 }
 
 
 def _print_group(found: Status) -> None:
-    """Print one line, with the alerts that fire or are held back."""
-    left = "nothing counted yet"
+    """Print one line, with the alerts that fire or would fire with more data."""
+    left = "no requests counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"
     burning = found.burns[found.burning_s]
@@ -366,12 +356,12 @@ def _print(found: Status) -> None:
     click.echo(f"{objective.name}: {objective.display_name}")
     period = objective.period_text
     if found.since_s is None or found.budget_left is None:
-        click.echo(f"  promised {objective.target_written} over {period}; nothing to count yet\n")
+        click.echo(f"  target {objective.target_written} over {period}; no requests counted yet\n")
         return
     since = time_text.moment(found.since_s * 10**9)
     good = found.period.events - found.period.bad
     click.echo(
-        f"  promised {objective.target_written} over {period};"
+        f"  target {objective.target_written} over {period};"
         f" {good:,} good of {found.period.events:,} {objective.counted_in},"
         f" counted since {since} UTC"
     )
@@ -397,7 +387,7 @@ def _print(found: Status) -> None:
         ]
         for pair, state in found.states.items()
     ]
-    header = ["alert", "long", "short", "above", "burn, long", "burn, short", "says"]
+    header = ["alert", "long", "short", "above", "burn, long", "burn, short", "state"]
     for line in text.table(header, rows, left=3, keep=len(header)):
         click.echo(f"  {line}")
     click.echo()
@@ -453,7 +443,7 @@ def _lasts(found: Status) -> str:
     if found.budget_left is not None and found.budget_left <= 0:
         return "and spent"
     if not found.burns[found.burning_s]:
-        return "which spends nothing"
+        return "so no budget is spent"
     if found.exhausted_in_s is None:
-        return "at which it lasts until the period ends"
-    return f"spent in {time_text.length(int(found.exhausted_in_s * 10**9))} at this pace"
+        return "so the budget lasts until the period ends"
+    return f"so it is spent in {time_text.length(int(found.exhausted_in_s * 10**9))}"

@@ -1,4 +1,4 @@
-"""`tailspan slo notify`: see what would be sent, and try whether it arrives."""
+"""`tailspan slo notify`: show example notifications, and test their delivery."""
 
 import json
 import os
@@ -59,19 +59,23 @@ notify.yaml:
 """
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--test", is_flag=True, help="Send it, and print the answer.")
-@click.option("--resolved", is_flag=True, help="The message that it is over, instead.")
+@click.option("--test", is_flag=True, help="Send the example, and print the answer.")
+@click.option("--resolved", is_flag=True, help="Use the message for the end of an incident.")
 @click.option(
-    "--channel", "names", multiple=True, metavar="NAME", help="This one; may be repeated."
+    "--channel",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Use only this channel. May be repeated.",
 )
-@format_option("Text to read, or one JSON object a line.")
+@format_option("Text, or one JSON object per line.")
 def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: str) -> None:
-    """Check who is notified when an alert fires, and show or send an example.
+    """Check the notification channels, and show or send an example.
 
-    Without --test nothing is sent: each channel's message is printed, its keys and address
-    left out. With it, exit status 1 where a channel does not accept it. The example is marked as
-    one; on PagerDuty it opens an incident, which --resolved closes. An address that is secret, a
-    key or an authorization goes over https or to loopback alone, unless the channel has
+    Without --test, the command sends no message: it prints each channel's message without keys and
+    addresses. With --test, the exit status is 1 if a channel rejects the message. The message is
+    marked as an example. On PagerDuty it opens an incident; --resolved closes it. A secret address,
+    a key or an authorization is sent only over https or to loopback, unless the channel has
     `insecure_credentials: true`.
     """
     try:

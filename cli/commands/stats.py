@@ -20,10 +20,10 @@ from store.rollups.label_sets import OTHER
 from telemetry.requests import Source
 
 LESS = {
-    Source.NATIVE: "from the engine's own spans, which lack aborted and refused requests",
+    Source.NATIVE: "from the engine's native spans, which omit aborted and refused requests",
     Source.CLIENT: "from clients only: their times include the network",
 }
-"""What requests from other sources than the instrumentation lack."""
+"""Notes on requests from sources other than the instrumentation."""
 
 _TITLES = {
     "ttft_s": "TTFT",
@@ -48,26 +48,26 @@ Examples:
     "--by",
     default="",
     metavar="LABEL,LABEL",
-    help="A group per combination of these labels' values; without it, all in one.",
+    help="One group per combination of these labels' values. Default: one group for all.",
 )
 @click.option(
     "--precision",
     type=click.Choice(["auto", "exact", "sketch"]),
     default="auto",
     show_default=True,
-    help="From the requests themselves, or from rollups, within 1 %. auto: exact up to"
-    f" {MOST_READ:,} requests, as far back as they are kept.",
+    help="exact: from the requests. sketch: from rollups, within 1 %. auto: exact up to"
+    f" {MOST_READ:,} requests, as long as they are stored.",
 )
 def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
     """Count requests and print their percentiles, in groups.
 
-    A latency's percentiles are of every request that has it, whatever its outcome; each is
-    the latency of a request (nearest rank). p99_low to p99_high holds the 99th percentile 95
-    times in 100; null where there are too few requests. Rates are over the whole
-    window. As JSON one object a line, its labels first; null is unknown.
+    The percentiles of a latency include every request that has it, with any outcome. Each is the
+    latency of a request (nearest rank). p99_low to p99_high is the 95 % confidence interval of the
+    99th percentile; it is null below the minimum number of requests. Rates are over the whole
+    window. The JSON has one object per line, the labels first; null means unknown.
 
-    Many or old requests are answered from rollups: each latency is within 1 % of a measured one,
-    and the window is widened to whole minutes, or to hours where minutes are deleted. The key
+    Many or old requests are read from rollups. Each latency is then within 1 % of a measured one,
+    and the window is extended to whole minutes, or to hours if the minutes are deleted. The key
     `precision` is then `sketch`, otherwise `exact`.
     """
     dimensions = _dimensions(by)
@@ -95,7 +95,8 @@ def _dimensions(by: str) -> list[str]:
     for name in names:
         if name not in DIMENSIONS:
             raise click.UsageError(
-                f"--by {by!r}: {name!r} is no label to group by; allowed: {', '.join(DIMENSIONS)}"
+                f"--by {by!r}: requests cannot be grouped by {name!r}; allowed: "
+                f"{', '.join(DIMENSIONS)}"
             )
         if names.count(name) > 1:
             raise click.UsageError(f"--by {by!r}: {name} is given twice")
@@ -112,7 +113,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
     if found.precision != "exact":
         click.echo("percentiles within 1 %, from rollups by minute and hour")
     if found.overflowed:
-        click.echo(f"{found.overflowed:,} requests have a label that had no room: {OTHER}")
+        click.echo(f"{found.overflowed:,} requests are counted as {OTHER}: too many label values")
     if found.simulated:
         click.echo("simulated data")
     for source, less in LESS.items():
@@ -145,7 +146,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         for latency, title in _TITLES.items()
         for name, group in zip(names, groups, strict=True)
     ]
-    header = ["latency", *dimensions, *PERCENTILES, "p99 lies in (95 %)"]
+    header = ["latency", *dimensions, *PERCENTILES, "p99 interval (95 %)"]
     for line in text.table(header, latencies, left=1 + len(dimensions), keep=len(header)):
         click.echo(line)
 

@@ -1,4 +1,4 @@
-"""`tailspan ui`: the pages alone, on a database that a collector elsewhere writes."""
+"""`tailspan ui`: the explorer alone, on a database that a collector writes."""
 
 import os
 from pathlib import Path
@@ -56,10 +56,10 @@ def ui(
     sign_in: Path | None,
     base_path: str,
 ) -> None:
-    """Run the pages alone, until Ctrl-C.
+    """Run the explorer alone until Ctrl-C.
 
-    They read the database and write nothing. On loopback for whoever is there; elsewhere for those
-    who sign in, or behind a proxy that asks who comes.
+    The explorer only reads the database. On loopback it has no access control. On other addresses,
+    use --sign-in, or a proxy with its own login.
     """
     from collector.errors import ListenError
     from collector.listen.asgi_server import listen
@@ -72,16 +72,15 @@ def ui(
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(
-            f"--host {host} can be reached from other machines: name in --sign-in FILE who may"
-            " read, put a proxy with a login before it, or allow everyone there with"
-            " --insecure-bind"
+            f"--host {host} can be reached from other machines: set the allowed readers in"
+            " --sign-in FILE, use a proxy with a login, or allow all readers with --insecure-bind"
         )
     try:
         for name in names_in(allowed_host, os.environ):
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    # The explorer reads them itself; errors in them are reported here.
+    # The explorer reads the files itself. Errors in them are reported here.
     prices_of(prices)
     own_peaks()
     try:
@@ -104,6 +103,7 @@ def ui(
     where = f"http://{authority(host, port)}/{under}"
     if asked is not None:
         where = f"{asked[1].url}/, for readers with an account at {asked[1].provider}"
-    click.echo(f"The pages are on {where}  (Ctrl-C ends)")
-    # In its place rather than beside it: signals and its exit status are then its own.
+    click.echo(f"The explorer is at {where}  (Ctrl-C ends)")
+    # Replace this process instead of starting a child, so that signals and the exit status are the
+    # explorer's.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -1,4 +1,4 @@
-"""`tailspan up`: all of it, until Ctrl-C."""
+"""`tailspan up`: run all parts until Ctrl-C."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ from server import probes
 from telemetry import time_text
 from telemetry.addresses import masked
 
-if TYPE_CHECKING:  # it takes a while to import
+if TYPE_CHECKING:  # importing it takes a while
     from exporters.forwarding.forwarder import Forwarder
 
 EXAMPLES = """\b
@@ -124,7 +124,7 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help="The same for rollups per minute, from which commands and pages answer for times whose"
+    help="The same for rollups per minute, which commands and pages read for times whose"
     " rows are deleted.",
 )
 @setting(
@@ -143,7 +143,7 @@ Examples:
     group="Objectives and prices",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Who is notified when an alert fires, and how, as YAML: tailspan slo notify --help.",
+    help="Notification channels for alerts, as YAML: tailspan slo notify --help.",
 )
 @setting(
     "--forward",
@@ -193,7 +193,7 @@ def up(
     **endpoints: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
-    # The parts take a while to import: only who runs them waits for it.
+    # Importing the parts takes a while, so only this command imports them.
     from alerts.errors import AlertsError
     from alerts.notify.configuration import load_configuration
     from alerts.openslo.reader import OBJECTIVES, load
@@ -211,12 +211,12 @@ def up(
         check_extra("streamlit", "explorer", "the explorer (or give --no-explorer)")
     check_own_address(host)
     if vllm and simulate:
-        raise click.UsageError("--vllm and --simulate: give one of them, not both")
+        raise click.UsageError("--vllm and --simulate exclude each other: use one of them")
     asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
     access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
     if simulate and access.tls:
         raise click.UsageError(
-            "--simulate and --tls-cert: whose name is in the certificate is not known here;"
+            "--simulate and --tls-cert: the name in the certificate is unknown here;"
             " run tailspan simulate --endpoint https://NAME:4318 beside it"
         )
     try:
@@ -245,7 +245,7 @@ def up(
         insecure_credentials=insecure_credentials,
     )
     gpu_setup = gpu_setup_of(
-        # Among simulated GPUs a real one would be a stranger.
+        # A simulated fleet has simulated GPUs, and a real GPU belongs to no simulated engine.
         gpus="off" if simulate else gpus,
         dcgm=dcgm,
         dcgm_token_file=dcgm_token_file,
@@ -257,9 +257,9 @@ def up(
     )
     url = database or default_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
-    # First of all: a database that another process writes is not upgraded under it.
+    # Lock the database first, so that a database that another process writes is not upgraded.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
-    engine = open_database(url, tell=click.echo)
+    engine = open_database(url, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
     keep_little()
@@ -309,12 +309,12 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise click.UsageError(f"--forward {shown}: this port is none") from None
+        raise click.UsageError(f"--forward {shown}: invalid port") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"--forward {shown}: write http://HOST:4318 or https://HOST")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise click.UsageError(
-            f"--forward {shown}: the address must hold no user, password or query; give a"
+            f"--forward {shown}: the address must have no user, password or query; set a"
             " credential in TAILSPAN_FORWARD_HEADERS"
         )
     if parts.path.startswith("/v1/"):
@@ -328,8 +328,8 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
 
 
 def _is_it_us(host: str, metrics_port: int) -> str:
-    """The likeliest reason why a port is taken: it runs already."""
+    """Return the likely reason why a port is taken: Tailspan already runs."""
     url = f"http://{authority(host, metrics_port)}/metrics"
     if "tailspan_" not in probes.get(url).body:
         return ""
-    return f"\nA Tailspan is running here already: {url} is its own."
+    return f"\nTailspan is already running here: {url} belongs to it."

@@ -1,4 +1,4 @@
-"""Addresses as options: a host, a port, a server's base URL; and how they are written out."""
+"""Addresses as options: a host, a port, a server's base URL."""
 
 import re
 import socket
@@ -12,10 +12,10 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = click.IntRange(0, 65_535)
-"""Where to listen; 0 takes a free one."""
+"""The port to listen on; 0 takes a free one."""
 
 REMOTE_PORT = click.IntRange(1, 65_535)
-"""Where something listens."""
+"""The port of another program."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _NUMBERS = re.compile(r"[0-9.]+|[^%]*:.*")
@@ -26,7 +26,7 @@ _ALLOWED = (
 
 
 class Host(click.ParamType[str]):
-    """An address to listen on. An empty one, which would be every address, is refused."""
+    """An address to listen on. An empty address is refused, because it would mean every address."""
 
     name = "host"
 
@@ -36,7 +36,7 @@ class Host(click.ParamType[str]):
         """Return the host without brackets."""
         host = str(value).removeprefix("[").removesuffix("]")
         if not _HOST.fullmatch(host) or (_NUMBERS.fullmatch(host) and not _is_address(host)):
-            self.fail(f"{host!r} is no address; {_ALLOWED}")
+            self.fail(f"invalid address {host!r}; {_ALLOWED}")
         return host
 
 
@@ -73,7 +73,7 @@ host_option = setting(
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on. One that other machines can reach needs tokens and TLS.",
+    help="Address to listen on. An address that other machines can reach requires tokens and TLS.",
 )
 
 
@@ -85,7 +85,7 @@ class Server(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """The address without a slash at its end, and without the /v1 of OpenAI's clients."""
+        """Return the address without a final slash, and without the /v1 of OpenAI's clients."""
         try:
             return base_url(str(value))
         except ValueError as error:
@@ -93,16 +93,19 @@ class Server(click.ParamType[str]):
 
 
 def base_url(text: str) -> str:
-    """Read the base address of an HTTP server.
+    """Parse the base address of an HTTP server.
 
     Raises:
-        ValueError: it is none, or it holds a password; the message never repeats one.
+        ValueError: the text is not a base address, or contains a password. The message never
+            repeats a password.
     """
     allowed = "allowed: http://HOST:PORT or https://HOST:PORT"
     if "@" in text:
-        raise ValueError(f"it must not hold an @, as user names and passwords do; {allowed}")
+        raise ValueError(
+            f"it must not contain an @, which user names and passwords have; {allowed}"
+        )
     try:
-        # urlsplit would leave blanks and line ends out without a word.
+        # urlsplit would silently remove blanks and line ends.
         if any(character <= " " or character == "\x7f" for character in text):
             raise ValueError("a blank or control character")
         parts = urlsplit(text)

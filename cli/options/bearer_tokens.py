@@ -10,10 +10,10 @@ from cli.options.settings import setting
 
 
 def token_file_option(meaning: str) -> Callable[..., Any]:
-    """`--token-file`.
+    """Return the option `--token-file`.
 
     Args:
-        meaning: what the command does with the tokens.
+        meaning: how the command uses the tokens.
     """
     return setting(
         "--token-file",

@@ -21,7 +21,7 @@ _OPTIONS = (
         "The first token in this file is sent to OTLP and /metrics. TAILSPAN_TOKENS can hold the"
         " token instead."
     ),
-    click.option("--tls", is_flag=True, help="OTLP and /metrics use TLS."),
+    click.option("--tls", is_flag=True, help="Use TLS for OTLP and /metrics."),
     click.option(
         "--tls-ca",
         type=_FILE,
@@ -41,7 +41,7 @@ _OPTIONS = (
 
 
 def access_options(command: _Command) -> _Command:
-    """The options whose values `access_of` takes."""
+    """Add the options whose values `access_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -57,17 +57,17 @@ def access_of(
     host: str = "127.0.0.1",
     insecure_credentials: bool = False,
 ) -> Access:
-    """Read the options.
+    """Parse the options.
 
     Raises:
-        click.UsageError: they contradict each other, a file is not what it should be, or the token
-            would go to `host` where others can read it.
+        click.UsageError: the options contradict each other, a file is invalid, or the token would
+        be sent to `host` unencrypted.
     """
     from collector.errors import SecurityError
     from collector.listen.bearer_tokens import Tokens, read_tokens
 
     if (tls_client_cert is None) != (tls_client_key is None):
-        raise click.UsageError("--tls-client-cert and --tls-client-key: give both, or none")
+        raise click.UsageError("--tls-client-cert and --tls-client-key: set both or neither")
     try:
         given = read_tokens(token_file, os.environ)
         if given is not None:

@@ -1,4 +1,4 @@
-"""`--insecure-credentials`: whether a credential may go where others can read it."""
+"""`--insecure-credentials`: allow credentials over an unencrypted connection."""
 
 import os
 from typing import Final
@@ -11,11 +11,11 @@ from telemetry.addresses import INSECURE_OPTION, exposes, exposure
 OTLP_HEADERS: Final = tuple(
     f"OTEL_EXPORTER_OTLP_{signal}HEADERS" for signal in ("", "TRACES_", "METRICS_", "LOGS_")
 )
-"""Variables that OpenTelemetry's exporters send with each message; they hold tokens."""
+"""Variables that OpenTelemetry's exporters send with each message. They contain tokens."""
 
 
 _HELP: Final = (
-    "Also send tokens and keys over http to other machines, where others can read them on the way."
+    "Also send tokens and keys over http to other machines. Others can read them on the network."
     " Without it they are sent only over https or to loopback."
 )
 
@@ -24,23 +24,23 @@ insecure_credentials_setting = setting(INSECURE_OPTION, group="Access", is_flag=
 
 
 def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
-    """Refuse to send a credential where others can read it.
+    """Refuse to send a credential over an unencrypted connection.
 
     Args:
-        option: what names the address.
-        url: where the credential would go.
-        what: names the credential.
+        option: the option with the address.
+        url: the destination of the credential.
+        what: name of the credential.
         insecure: whether the user allows it.
 
     Raises:
-        click.UsageError: not https, not loopback, and not allowed.
+        click.UsageError: the address is neither https nor loopback, and the user does not allow it.
     """
     if not insecure and exposes(url):
         raise click.UsageError(f"{option} {exposure(url, what)}")
 
 
 def check_otlp_headers(option: str, url: str, insecure: bool) -> None:
-    """The same for the headers that OpenTelemetry's exporters read from the environment."""
+    """Check the headers that OpenTelemetry's exporters read from the environment."""
     for name in OTLP_HEADERS:
         if os.environ.get(name):
             check_exposure(option, url, name, insecure)

@@ -1,4 +1,4 @@
-"""Durations as options, with a least and a most."""
+"""Durations as options, with a minimum and a maximum."""
 
 from typing import Final
 
@@ -14,8 +14,8 @@ class Duration(click.ParamType[int]):
     """A duration in nanoseconds.
 
     Args:
-        least: the shortest one allowed, as text; None for any above 0.
-        most: the longest one allowed; None for no limit.
+        least: the shortest duration allowed, as text; None allows any duration above 0.
+        most: the longest duration allowed; None for no limit.
         zero: whether 0 is allowed.
     """
 
@@ -54,7 +54,7 @@ class Duration(click.ParamType[int]):
 
 
 class Retention(click.ParamType[int | None]):
-    """How long to keep something, in nanoseconds; None is for ever."""
+    """A retention in nanoseconds; None means for ever."""
 
     name = "duration"
 

@@ -1,7 +1,7 @@
-"""Options of `tailspan up`: who may connect, and how much at a time.
+"""Options of `tailspan up` for access to its ports, and for limits on received data.
 
-Loopback needs nothing. Any other address needs tokens or client certificates, and TLS, unless
---insecure-bind is given.
+Loopback needs no access control. Any other address needs TLS and tokens or client certificates,
+unless --insecure-bind is given.
 """
 
 import os
@@ -18,7 +18,7 @@ from cli.options.host_names import Names
 from cli.options.numbers import FiniteRange
 from cli.options.settings import setting
 
-if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+if TYPE_CHECKING:  # imports libraries that would delay each command
     from server.endpoint_access import EndpointAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -27,7 +27,7 @@ _MIB = 2**20
 
 
 def insecure_bind_option(meaning: str) -> Callable[..., Any]:
-    """`--insecure-bind`."""
+    """Return the option `--insecure-bind`."""
     return setting("--insecure-bind", group="Access", is_flag=True, help=meaning)
 
 
@@ -38,9 +38,9 @@ allowed_host_option = setting(
     type=Names(),
     multiple=True,
     metavar="NAME",
-    help="DNS name by which clients may address OTLP/HTTP, /metrics and the explorer, or whose web"
-    " pages may call them; *.NAME allows every name below it. IP addresses and localhost are always"
-    " allowed. May be repeated; the variable holds a list separated by commas, which is added.",
+    help="DNS name that clients may use for OTLP/HTTP, /metrics and the explorer. Web pages of this"
+    " name may call them too. *.NAME allows every name below it. IP addresses and localhost are"
+    " always allowed. May be repeated; the variable adds a list separated by commas.",
 )
 
 _OPTIONS = (
@@ -81,7 +81,7 @@ _OPTIONS = (
         metavar="MIB",
         default=16,
         show_default=True,
-        help="Largest message, decompressed.",
+        help="Maximum size of a message after decompression.",
     ),
     setting(
         "--max-peer-rate",
@@ -105,7 +105,7 @@ _OPTIONS = (
 
 
 def endpoint_options(command: _Command) -> _Command:
-    """The options whose values `endpoint_access_of` takes."""
+    """Add the options whose values `endpoint_access_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -125,11 +125,11 @@ def endpoint_access_of(
     max_rate: float,
     signed_in: bool = False,
 ) -> "EndpointAccess":
-    """Read the options.
+    """Parse the options.
 
     Raises:
-        click.UsageError: they contradict each other, a file is not what it should be, or an
-            address that others can reach would be left open.
+        click.UsageError: the options contradict each other, a file is invalid, or an address that
+        others can reach would have no access control.
     """
     from collector.errors import SecurityError
     from collector.limits.sender_limits import Limits
@@ -139,7 +139,7 @@ def endpoint_access_of(
     from server.endpoint_access import EndpointAccess
 
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key: give both of them, or none")
+        raise click.UsageError("--tls-cert and --tls-key: set both or neither")
     if tls_client_ca is not None and tls_cert is None:
         raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
     try:
@@ -165,8 +165,8 @@ def endpoint_access_of(
         ]
         if missing:
             raise click.UsageError(
-                f"--host {host} can be reached from other machines: give {' and '.join(missing)},"
-                " or allow everyone there to read and write with --insecure-bind"
+                f"--host {host} can be reached from other machines: set {' and '.join(missing)},"
+                " or allow all of them to read and write with --insecure-bind"
             )
     return EndpointAccess(
         tokens=tokens,

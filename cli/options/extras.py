@@ -1,4 +1,4 @@
-"""Checks that the libraries of an extra are installed."""
+"""Check that the libraries of an extra are installed."""
 
 from cli.errors import Unreachable
 from telemetry.installing import MissingExtra, require
@@ -8,7 +8,7 @@ def check_extra(module: str, extra: str, what: str) -> None:
     """Check that a library is installed, as `telemetry.installing.require`.
 
     Raises:
-        Unreachable: it is not; the message names the command that installs it.
+        Unreachable: the library is missing. The message names the command that installs it.
     """
     try:
         require(module, extra, what)

@@ -20,11 +20,11 @@ def parse(text: str, default_start_s: float) -> "Fault":
 
     Args:
         text: the value of `--fault`.
-        default_start_s: when it begins if there is no START. Both are seconds from the beginning
-            of the simulated past.
+        default_start_s: the start of the fault if the text has no START, in seconds from the
+            beginning of the simulated past.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the text is malformed.
     """
     from simulator.fault import CAUSES, Fault
 
@@ -65,12 +65,12 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def lines() -> Iterator[str]:
-    """Yield a table of all causes: what each makes worse, and what happens."""
+    """Yield a table of all causes: the affected latency, and a description."""
     from simulator.faults import INJECTIONS
 
     yield f"{'cause':24}{'affects':12}what happens"
     for cause, injection in sorted(INJECTIONS.items()):
-        needs = f" (brings {injection.needs})" if injection.needs else ""
+        needs = f" (also simulates {injection.needs})" if injection.needs else ""
         yield f"{cause:24}{injection.hurts:12}{injection.summary}{needs}"
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs are sampled, and whose they are: the options of `up`, `gpus` and what they mean."""
+"""Options of `up` and `gpus`: the GPUs to sample, and the replicas that they belong to."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from cli.options.durations import Duration
 from cli.options.settings import setting
 from cli.options.target_access import TargetAccess
 
-if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+if TYPE_CHECKING:  # imports libraries that would delay each command
     from server.gpu_setup import GpuSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ _OPTIONS = (
 
 
 def gpu_options(command: _Command) -> _Command:
-    """The options whose values `gpu_setup_of` takes."""
+    """Add the options whose values `gpu_setup_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -84,10 +84,10 @@ def gpu_setup_of(
     dcgm_replica: str,
     insecure_credentials: bool = False,
 ) -> "GpuSetup":
-    """Read the options.
+    """Parse the options.
 
     Raises:
-        click.UsageError: one of them is malformed.
+        click.UsageError: an option is malformed.
     """
     from collector.gpus.configured_owners import checked_template, configured_owners_of
     from collector.scrape.targets import place

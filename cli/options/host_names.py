@@ -6,7 +6,7 @@ import click
 
 
 class Names(click.ParamType[str]):
-    """DNS names; a variable holds several, separated by commas or blanks."""
+    """DNS names. A variable holds several, separated by commas or blanks."""
 
     name = "name"
 

@@ -7,7 +7,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A number between two ends. click lets `nan` pass every comparison, and `inf` an open end."""
+    """A number between two ends. click would accept `nan`, and `inf` at an open end."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -15,5 +15,5 @@ class FiniteRange(click.FloatRange):
         """Return the number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number

@@ -1,4 +1,4 @@
-"""What engines cost and what GPUs can do, from files of one's own: or what to correct in them."""
+"""Prices of engines and peaks of GPUs, from the user's files."""
 
 import os
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:  # a command waits for its imports
+if TYPE_CHECKING:  # importing it would delay each command
     from cost.prices import PriceList
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Those of `--prices`, else of the file that the environment names, else list prices.
+    """Return the prices of `--prices`, else of the file in the environment, else list prices.
 
     Raises:
-        click.UsageError: the file cannot be read, or holds an invalid value.
+        click.UsageError: the file cannot be read, or contains an invalid value.
     """
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
@@ -27,7 +27,11 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Those of the file that the environment names. Errors as above."""
+    """Return the peaks in the file that the environment names.
+
+    Raises:
+        click.UsageError: the file cannot be read, or contains an invalid value.
+    """
     from roofline.peakfile import ENVIRONMENT_KEY, peaks_in_force
     from roofline.peaks import PeaksError
 

@@ -1,4 +1,4 @@
-"""What the verbs that ask the store have in common: the options, and the question they make."""
+"""Options of the commands that query the store."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,27 +25,29 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An open database and the part of it that was asked about."""
+    """An open database, and the part of its data that the options select."""
 
     engine: Engine
     window: Window
     equals: dict[str, str | None]
 
 
+where_option = click.option(
+    "--where",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Select requests with this label. May be repeated; a request must match all. With no"
+    " value after the =, it selects requests without this label.",
+)
+
+
 def question_options(command: _Command) -> _Command:
     """Add the options whose values `ask` takes, and `--format`."""
-    where = click.option(
-        "--where",
-        multiple=True,
-        metavar="LABEL=VALUE",
-        help="Select requests with this label. May be repeated, and all must hold. With nothing"
-        " after the = it selects those where the label is unknown.",
-    )
     for option in (
         config_option,
         database_option,
         format_option("A table, or one JSON object per line."),
-        where,
+        where_option,
     ):
         command = option(command)
     return time_options(command)
@@ -58,32 +60,42 @@ def ask(
     where: Sequence[str],
     database: str | None,
 ) -> Question:
-    """Open the database and read the options.
+    """Open the database and parse the options.
 
     Raises:
         click.UsageError: a value is malformed.
-        StoreError: there is no such database, or it cannot be read.
+        StoreError: the database does not exist, or cannot be read.
     """
     try:
         window = time_range.window(last, start, end, time.time_ns())
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    equals = _equals(where)
+    equals = equals_of(where)
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     return Question(engine, window, equals)
 
 
-def _equals(where: Sequence[str]) -> dict[str, str | None]:
+def equals_of(
+    where: Sequence[str], labels: Sequence[str] = queries.REQUEST_LABELS
+) -> dict[str, str | None]:
+    """Read the conditions of `--where`. The value None selects requests whose label is unknown.
+
+    Args:
+        where: each LABEL=VALUE.
+        labels: the allowed labels.
+
+    Raises:
+        click.UsageError: a condition is malformed.
+    """
     equals: dict[str, str | None] = {}
     for condition in where:
         label, is_, value = condition.partition("=")
         if not is_:
             raise click.UsageError(f"--where {condition!r}: must be LABEL=VALUE")
-        if label not in queries.REQUEST_LABELS:
+        if label not in labels:
             raise click.UsageError(
-                f"--where {condition!r}: {label!r} is no label;"
-                f" allowed: {', '.join(queries.REQUEST_LABELS)}"
+                f"--where {condition!r}: unknown label {label!r}; allowed: {', '.join(labels)}"
             )
         if label in equals:
             raise click.UsageError(f"--where {condition!r}: {label} is given twice")
@@ -96,7 +108,7 @@ def _equals(where: Sequence[str]) -> dict[str, str | None]:
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """A line where no data comes any more; None where it does, or a past range is asked about."""
+    """Return a line if no more data arrives; None if it does, or for a past range."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)
@@ -104,12 +116,12 @@ def silence(engine: Engine, to_unix_ns: int) -> str | None:
         return None
     return (
         f"NO DATA for {time_text.length(int(silent) * 10**9)}: the newest is from"
-        f" {time_text.moment(newest)} UTC. `tailspan doctor` looks at each connection."
+        f" {time_text.moment(newest)} UTC. `tailspan doctor` checks each connection."
     )
 
 
 def nothing_found(question: Question) -> str:
-    """Why there is nothing to show, and what to do about it."""
+    """Return why there is no request to show, and how to change this."""
     found = f"No requests received {text.span(question.window)}"
     if question.equals:
         labels = ", ".join(f"{key}={value or ''}" for key, value in question.equals.items())
@@ -118,18 +130,18 @@ def nothing_found(question: Question) -> str:
     scraped = scraped_replicas(question.engine, question.window)
     if scraped and not question.equals:
         return (
-            f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known by /metrics"
-            " only, which has engines and no requests: instrument them, or start vLLM"
+            f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} seen by /metrics"
+            " only, which does not report single requests: install the plugin, or start vLLM"
             " with --otlp-traces-endpoint."
         )
     if newest is None:
         return (
-            f"{found}. The database holds no request yet: send one to a server that reports"
-            " here, and look again."
+            f"{found}. The database has no requests yet: send a request to a connected server"
+            " and run the command again."
         )
     if newest < question.window.from_unix_ns or not question.equals:
         return (
             f"{found}. The newest was received {time_text.moment(newest)} UTC:"
             f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
         )
-    return f"{found}. Leave out a --where, or ask for a longer --last."
+    return f"{found}. Remove a --where, or use a longer --last."

@@ -1,4 +1,4 @@
-"""Options of `up`: which /metrics are scraped, and with which credentials."""
+"""Options of `up` for scraping /metrics, and for credentials of the targets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from cli.options.durations import Duration
 from cli.options.settings import setting
 from cli.options.target_access import TargetAccess
 
-if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+if TYPE_CHECKING:  # imports libraries that would delay each command
     from server.scrape_setup import ScrapeSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -35,8 +35,8 @@ _OPTIONS = (
         type=_FILE,
         metavar="FILE",
         help="Scrape the targets in this file, JSON or YAML in the form of Prometheus' file_sd."
-        " Changes are picked up. The labels __token_file__, __tls_ca_file__, __tls_cert_file__,"
-        " __tls_key_file__, __tls_server_name__ give access. May be repeated.",
+        " Changes take effect without a restart. The labels __token_file__, __tls_ca_file__,"
+        " __tls_cert_file__, __tls_key_file__, __tls_server_name__ give access. May be repeated.",
     ),
     setting(
         "--scrape-secrets",
@@ -44,8 +44,8 @@ _OPTIONS = (
         type=click.Path(path_type=Path, file_okay=False, exists=True),
         metavar="FOLDER",
         show_default="the folder of that --scrape-file",
-        help="Folder in which the files that a --scrape-file names must lie, such as tokens; links"
-        " are resolved first.",
+        help="Folder that must contain the files named in a --scrape-file, such as tokens. Links"
+        " are resolved before the check.",
     ),
     setting(
         "--scrape-every",
@@ -61,7 +61,7 @@ _OPTIONS = (
 
 
 def scrape_options(command: _Command) -> _Command:
-    """The options whose values `scrape_setup_of` takes."""
+    """Add the options whose values `scrape_setup_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -77,11 +77,11 @@ def scrape_setup_of(
     scrape_ca: Path | None,
     insecure_credentials: bool = False,
 ) -> "ScrapeSetup":
-    """Read the options.
+    """Parse the options.
 
     Raises:
-        click.UsageError: one of them is malformed, a file cannot be had, or a token would go
-            where others can read it.
+        click.UsageError: an option is malformed, a file cannot be read, or a token would be sent
+        unencrypted.
     """
     from collector.scrape.failure_reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
@@ -94,7 +94,7 @@ def scrape_setup_of(
     except ValueError as error:
         raise click.UsageError(f"--scrape: {error}") from error
     if scrape_secrets is not None and not scrape_file:
-        raise click.UsageError("--scrape-secrets is for --scrape-file, and there is none")
+        raise click.UsageError("--scrape-secrets requires --scrape-file")
     for path in scrape_file:
         file = File(path, scrape_secrets, insecure_credentials)
         try:

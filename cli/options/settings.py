@@ -1,7 +1,7 @@
-"""Settings: options that can also stand in an environment variable or in `tailspan.toml`.
+"""Settings: options with an environment variable and a key in `tailspan.toml`.
 
-click looks for a value on the command line, then in the variable, then in the file (its
-`default_map`), then takes the default.
+click reads a value from the command line, then from the variable, then from the file (its
+`default_map`), and then takes the default.
 """
 
 import difflib
@@ -19,10 +19,10 @@ from telemetry.addresses import masked
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE_NAME: Final = "tailspan.toml"
-"""Read from the working directory if no other file is named."""
+"""Name of the settings file. It is read from the working directory by default."""
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""Where a context keeps the file that was read."""
+"""Key in the context's metadata for the file that was read."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -44,8 +44,8 @@ class Setting(click.Option):
         group: the heading under which `--help` lists it; one of `GROUPS`.
         key: the key in the file; None for the flag's name.
         variable: the environment variable; None for TAILSPAN_ and the key.
-        value_variable: a variable that holds the content itself, such as a token. It goes before
-            the file, as every variable does.
+        value_variable: a variable that contains the value itself, such as a token, instead of the
+            path of a file. It overrides the settings file, as every variable does.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Leave out a variable that is named after the flag: the epilog describes the rule."""
+        """Omit a variable that is named after the flag. The epilog describes the rule."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
         return extra
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Name what the value was read from: the variable, or else the flag."""
+        """Return where the value was read from: the variable, or else the flag."""
         source = ctx and ctx.get_parameter_source(self.name)
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value; an error in the file names the file and the key."""
+        """Convert the value. An error in the file names the file and the key."""
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
@@ -126,8 +126,8 @@ class SettingsCommand(click.Command):
 _HOW_TO_SET: Final = (
     "Each option under a heading other than Other options is a setting. It can also be set in an"
     " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless another is named) or in a"
-    f" file ({FILE_NAME}: grpc-port = 4317). A flag goes before the variable, and the variable"
-    " before the file."
+    f" file ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and the variable"
+    " overrides the file."
 )
 
 
@@ -162,10 +162,10 @@ def announce_file() -> None:
 
 
 def _read(ctx: click.Context, given: Path | None) -> None:
-    """Make the file's values the defaults of this command.
+    """Use the file's values as the defaults of this command.
 
     Raises:
-        click.UsageError: the file cannot be read, or holds an unknown key or a wrong type.
+        click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
     """
     if ctx.resilient_parsing:
         return
@@ -187,10 +187,10 @@ def read_file(file: Path) -> dict[str, Any]:
     """Read a settings file.
 
     Returns:
-        The value of each key, with relative paths taken from the file's folder.
+        The value of each key. Relative paths are relative to the file's folder.
 
     Raises:
-        click.UsageError: it cannot be read, or holds an unknown key or a wrong type.
+        click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
     """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -208,14 +208,14 @@ def read_file(file: Path) -> dict[str, Any]:
 
 
 def all_settings() -> list[Setting]:
-    """Return every setting: those of `tailspan up`."""
+    """Return all settings of `tailspan up`."""
     from cli.commands.up import up
 
     return [param for param in up.params if isinstance(param, Setting)]
 
 
 def shown(value: object) -> str:
-    """Return a value for people, without the credentials that an address may hold."""
+    """Return a value as text, without the credentials in an address."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):
@@ -245,16 +245,16 @@ def _checked(file: Path, option: Setting, value: object) -> object:
 
 
 def _kind(option: Setting) -> tuple[str, Callable[[object], bool]]:
-    """Return what TOML type an option takes, in words and as a test."""
+    """Return the TOML type of an option as words, and a test for it."""
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)
     if option.multiple:
         return (
-            'a list of texts, as ["a", "b"]',
+            'a list of strings, as ["a", "b"]',
             lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
         )
     if isinstance(option.type, click.IntRange):
         return "a whole number", lambda value: type(value) is int
     if isinstance(option.type, click.FloatRange):
         return "a number", lambda value: type(value) in (int, float)
-    return 'a text in quotes, as "7d"', lambda value: isinstance(value, str)
+    return 'a string in quotes, as "7d"', lambda value: isinstance(value, str)

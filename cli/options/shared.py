@@ -16,10 +16,10 @@ FORMATS: Final = ("text", "json")
 
 
 def format_option(shape: str) -> Callable[[_Command], _Command]:
-    """`--format`, as `form`.
+    """Return the option `--format`, as `form`.
 
     Args:
-        shape: what is printed, as in "A table, or one JSON object a line."
+        shape: description of the output, such as "A table, or one JSON object per line."
     """
     return click.option(
         "--format",
@@ -47,8 +47,8 @@ objectives_option = setting(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    show_default="those that come with Tailspan",
-    help="OpenSLO file or folder of the objectives in force. May be repeated.",
+    show_default="the built-in objectives",
+    help="OpenSLO file or folder of objectives. May be repeated.",
 )
 
 prices_option = setting(
@@ -58,12 +58,12 @@ prices_option = setting(
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     show_default="list prices",
-    help="What your GPUs cost, as YAML: tailspan cost --help.",
+    help="Prices of your GPUs, as YAML: tailspan cost --help.",
 )
 
 
 def time_options(command: _Command) -> _Command:
-    """`--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
+    """Add `--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
     for option in (
         click.option("--to", "end", metavar="TIME", help="End of the range.  [default: now]"),
         click.option(

@@ -1,4 +1,4 @@
-"""Whether the pages ask who reads: `--sign-in`, and where they are then found."""
+"""Options of the explorer's sign-in and base path: `--sign-in`, `--base-path`."""
 
 import os
 from collections.abc import Callable
@@ -30,15 +30,15 @@ _OPTIONS = (
         group="Access",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="How readers of the explorer sign in by OpenID Connect, as YAML (ui/README.md)."
-        " Without it they do not sign in.",
+        help="Sign-in of the explorer's readers by OpenID Connect, as YAML (ui/README.md)."
+        " Default: no sign-in.",
     ),
     base_path_option,
 )
 
 
 def sign_in_options(command: _Command) -> _Command:
-    """The options whose values `sign_in_of` takes."""
+    """Add the options whose values `sign_in_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -48,8 +48,8 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     """Return the sign-in file with its content, and the base path without its slashes.
 
     Raises:
-        click.UsageError: the file is not what it must be, the two contradict each other, or a
-            library is missing.
+        click.UsageError: the file is invalid, the two options contradict each other, or a library
+        is missing.
     """
     from alerts.errors import AlertsError
     from analysis.sign_in_file import SIGN_IN_KEY, load_sign_in
@@ -65,7 +65,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     check_extra("authlib", "sign-in", "--sign-in")
     if base_path and base_path != asked.base_path:
         raise click.UsageError(
-            f"--base-path {base_path}: url in {path} has {asked.base_path or 'none'!r}; leave"
-            " one of them out, or make them equal"
+            f"--base-path {base_path}: url in {path} has {asked.base_path or 'none'!r}; remove"
+            " one of them, or make them equal"
         )
     return (path, asked), asked.base_path

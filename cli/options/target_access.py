@@ -1,5 +1,4 @@
-"""How to get in at what is asked over HTTP: `--scrape-token-file` and `--scrape-ca`, and the same
-of `--dcgm`."""
+"""Credentials for scrape targets: the options `--scrape-…` and `--dcgm-…`."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import click
 
 from cli.options.settings import setting
 
-if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
+if TYPE_CHECKING:  # imports a library that would delay each command
     from collector.scrape.credentials import Access
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -19,21 +18,21 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 @dataclass(frozen=True, slots=True)
 class TargetAccess:
-    """The options of one kind of targets.
+    """The options for one kind of scrape target.
 
     Attributes:
-        targets: the option that names them, as `--scrape`.
+        targets: the option with the targets, such as `--scrape`.
     """
 
     targets: str
 
     @property
     def token_variable(self) -> str:
-        """Where a token may stand instead."""
+        """The environment variable for a token."""
         return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
 
     def options(self, group: str) -> tuple[Callable[..., Any], ...]:
-        """Return the decorators that add them, for `--help` under this heading."""
+        """Return the decorators that add the options, for `--help` under this heading."""
         return (
             setting(
                 f"{self.targets}-token-file",
@@ -62,13 +61,13 @@ class TargetAccess:
         ca: Path | None,
         insecure: bool = False,
     ) -> "Access":
-        """Read the options.
+        """Parse the options.
 
         Args:
             given: the targets.
-            token_file: of the first option.
-            ca: of the second.
-            insecure: whether a token may go where others can read it.
+            token_file: the value of the first option.
+            ca: the value of the second option.
+            insecure: whether a token may be sent unencrypted.
 
         Raises:
             click.UsageError: there is no such target, or a file cannot be read.
@@ -79,7 +78,7 @@ class TargetAccess:
         token_option, ca_option = f"{self.targets}-token-file", f"{self.targets}-ca"
         for option, path in ((token_option, token_file), (ca_option, ca)):
             if path and not given:
-                raise click.UsageError(f"{option} is for {self.targets}, and there is none")
+                raise click.UsageError(f"{option} requires {self.targets}")
         if not given:
             return OPEN
         if token_file is None and (named := os.environ.get(f"{self.token_variable}_FILE")):

@@ -1,8 +1,8 @@
-"""The stretch of time that a command is asked about.
+"""The time range of a command.
 
-Pure: text and the present in, a window out. Durations are a number and a unit; instants are
-unix seconds or ISO 8601, and UTC where they name no zone, so that the same command asks the
-same question on every machine.
+Pure: the input is text and the present, the output is a window. A duration is a number and a unit.
+An instant is unix seconds or ISO 8601. It is UTC if it has no time zone, so that the same command
+has the same meaning on every machine.
 """
 
 import re
@@ -22,10 +22,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant_ns(text: str) -> int:
-    """Unix nanoseconds of unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z").
+    """Parse unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z"); return unix ns.
 
     Raises:
-        ValueError: neither of them, or before 1970.
+        ValueError: the text has neither form, or the instant is before 1970.
     """
     if _UNIX_S.fullmatch(text):
         return _in_range(text, int(Decimal(text) * _NS))
@@ -36,29 +36,29 @@ def instant_ns(text: str) -> int:
             raise ValueError("before 1970")
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"{text!r} is no instant: give unix seconds (1763634000) or ISO 8601"
-            " (2026-11-20T10:20:00Z; UTC where it names no zone), from 1970 on"
+            f"{text!r} is not a time; allowed: unix seconds (1763634000) or ISO 8601"
+            " (2026-11-20T10:20:00Z; UTC if it has no zone), from 1970 on"
         ) from error
     return _in_range(text, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1_000)
 
 
 def _in_range(text: str, unix_ns: int) -> int:
     if unix_ns >= 2**63:
-        raise ValueError(f"{text!r} is too late: an instant must lie before 2262-04-11")
+        raise ValueError(f"{text!r} is too late: a time must be before 2262-04-11")
     return unix_ns
 
 
 def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
-    """The window that `--last`, `--from` and `--to` ask for.
+    """Return the window of `--last`, `--from` and `--to`.
 
     Without `--to` it ends now; without `--from` it is `--last` long, or 15 minutes.
 
     Raises:
-        ValueError: a value is malformed, both `--last` and `--from` are given, or the end
-            is not after the start.
+        ValueError: a value is malformed, both `--last` and `--from` are given, or the end is not
+            after the start.
     """
     if last is not None and start is not None:
-        raise ValueError("give --last or --from, not both")
+        raise ValueError("--last and --from exclude each other: use one of them")
     to_unix_ns = now_unix_ns if end is None else _read("--to", instant_ns, end)
     if start is None:
         length_ns = _read("--last", parse_ns, DEFAULT_LAST if last is None else last)

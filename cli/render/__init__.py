@@ -1,1 +1,1 @@
-"""What commands print: text and tables."""
+"""The commands' output: text and tables."""

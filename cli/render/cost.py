@@ -1,6 +1,6 @@
-"""The bill as people read it: the sum first, what it went for, and what to do about it."""
+"""The bill as text: the sum, its parts, and advice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -12,7 +12,7 @@ from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
-    from analysis.cost import CostAnswer
+    from analysis.cost import CostAnswer, SelectedRequests
     from cost.bill import Bill, Unpriced
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
@@ -27,17 +27,24 @@ _HOW = {
 }
 
 
-def lines(found: "CostAnswer") -> Iterator[str]:
-    """All of it."""
+def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield the whole text.
+
+    Args:
+        found: the answer.
+        where: the filter of the question.
+    """
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
-    yield f"What serving cost, {text.span(window)}"
+    yield f"Cost of serving, {text.span(window)}"
     if found.accounts.simulated:
         yield "simulated data"
     yield ""
     total = bill.total
     if total is not None:
         yield from _sum(total, bill)
+        if found.selected is not None:
+            yield _selected(found.selected, where, total)
         yield from _by_group(found)
         yield from _managed(found, total)
         yield from _energy(found)
@@ -45,13 +52,13 @@ def lines(found: "CostAnswer") -> Iterator[str]:
 
 
 def nothing(engine: Engine, window: Window) -> str:
-    """Why there is no bill, and what to do about it."""
-    found = f"No engine was seen {text.span(window)}, so there is no bill."
+    """Return why there is no bill, and how to get one."""
+    found = f"No engine reported {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:
-        return f"{found} Nothing has been received yet: connect a server (tailspan up prints how)."
+        return f"{found} Nothing has been received yet: connect a server with tailspan up."
     return (
-        f"{found} The newest telemetry is of {time_text.moment(newest)} UTC:"
+        f"{found} The newest telemetry is from {time_text.moment(newest)} UTC:"
         f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
     )
 
@@ -65,7 +72,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     how = _HOW[total.priced_by] if total.priced_by is not None else ""
     rows = [
         ("requests", total.requests_usd, f"{total.requests:,}, {each}; {how}".rstrip("; ")),
-        ("recomputed", total.wasted_usd, "what preemption threw away, computed again"),
+        ("recomputed", total.wasted_usd, "work repeated after an eviction"),
         ("idle", total.idle_usd, "engines up, between steps"),
         *(
             [("loading", total.loading_usd, "engines started, not ready yet")]
@@ -77,7 +84,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     if total.idle_usd is None:
         rows[2] = ("idle", None, "unknown: no engine reports how long it was busy")
     last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
-    last += f" {text.usd(bill.usd_per_hour)} an hour"
+    last += f" {text.usd(bill.usd_per_hour)} per hour"
     shown = [
         [f"  {name}", _part(usd, total.bill_usd), _share(usd, total.bill_usd), why]
         for name, usd, why in rows
@@ -93,12 +100,24 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     yield ""
     named = sorted(
         {
-            f"{rate.what} {text.usd(rate.usd_per_hour / rate.devices)} an hour ({rate.origin})"
+            f"{rate.what} {text.usd(rate.usd_per_hour / rate.devices)} per hour ({rate.origin})"
             for rates in bill.rates.values()
             for rate in rates
         }
     )
-    yield f"Priced at {'; '.join(named)}. Yours differ? --prices FILE."
+    yield f"Priced at {'; '.join(named)}. Set your prices with --prices FILE."
+
+
+def _selected(found: "SelectedRequests", where: Mapping[str, str | None], total: "Line") -> str:
+    labels = ", ".join(f"{name}={text.printable(value or '', 60)}" for name, value in where.items())
+    requests = "1 request" if found.requests == 1 else f"{found.requests:,} requests"
+    if found.usd is None:
+        return f"{labels}: {requests}, without a cost."
+    hourly = "" if found.usd_per_hour is None else f", {text.usd(found.usd_per_hour)} an hour"
+    return (
+        f"{labels}: {text.usd(found.usd)} ({_share(found.usd, total.bill_usd)} of the bill{hourly})"
+        f" for {requests}."
+    )
 
 
 def _engines(number: float) -> str:
@@ -107,18 +126,23 @@ def _engines(number: float) -> str:
 
 def _unbilled(total: "Line") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
-        return "below zero: requests were billed more time than their engines report busy"
-    return "busy, for requests that have not ended or whose account was lost"
+        return "negative: requests were billed more time than their engines report busy"
+    return "busy time of requests that have not ended or whose account was lost"
 
 
 def _by_group(found: "CostAnswer") -> Iterator[str]:
+    from analysis.cost import usd_per_hour
+
     bill = found.bill
     energy = any(found.group_energy)
+    managed = any(each is not None for each in found.group_managed_usd)
     whole = sum(group.usd or 0.0 for group in bill.groups)
     header = [
         *bill.by,
         "cost",
         "share",
+        "an hour",
+        *(["managed"] if managed else []),
         "requests",
         "per 1,000",
         "recomputed",
@@ -128,7 +152,8 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
         *(["Wh"] if energy else []),
     ]
     rows = []
-    for group, drawn in list(zip(bill.groups, found.group_energy, strict=True))[:MOST_GROUPS]:
+    each_group = zip(bill.groups, found.group_energy, found.group_managed_usd, strict=True)
+    for group, drawn, managed_usd in list(each_group)[:MOST_GROUPS]:
         labels = [
             time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
@@ -139,6 +164,8 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
                 *labels,
                 text.usd(group.usd),
                 _share(group.usd, whole),
+                text.usd(usd_per_hour(group.usd, bill)),
+                *([text.usd(managed_usd)] if managed else []),
                 text.count(group.requests),
                 text.usd(None if per_1k is None else per_1k * 1_000),
                 text.usd(group.wasted_usd or None),
@@ -181,37 +208,39 @@ def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
     now = requests_per_s(found)
     yield (
         f"Break-even at this mix: {even.rps:,.3g} requests/s"
-        f" ({even.requests_per_month:,.3g} a month, {even.tokens_per_month:,.3g} tokens);"
+        f" ({even.requests_per_month:,.3g} per month, {even.tokens_per_month:,.3g} tokens);"
         f" now {now:,.3g}."
     )
     yield f"  {kept_in_words(even)}"
 
 
 def requests_per_s(found: "CostAnswer") -> float:
-    """Requests a second, on average over the time in which an engine was up."""
+    """Return the mean requests per second over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def kept_in_words(even: "BreakEven") -> str:
-    """Whether the objectives hold at the break-even, and by how much it is known."""
+    """Return whether the objectives can be met at the break-even rate, as a sentence."""
     kept = even.sustainable
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
         return (
-            f"Whether the objectives hold at that rate is not known: {counted} requests of this"
-            " range were counted against an objective (tailspan slo status)."
+            f"It is unknown whether the SLOs would be met at that rate: {counted} requests of this"
+            " range were counted against an SLO (tailspan slo status)."
         )
     if kept.rps is None:
         return (
-            f"By the {kept.requests:,} requests counted, no rate in this range is certain to keep"
-            " the objectives: these engines have not been seen to reach it."
+            f"In the {kept.requests:,} requests counted, no rate in this range met the SLOs with"
+            " certainty, so it is unknown whether these engines can reach that rate."
         )
     if even.reachable:
-        return f"The objectives were kept at up to {kept.rps:,.3g}/s: within reach."
+        return (
+            f"The SLOs were met at up to {kept.rps:,.3g}/s, so these engines can reach that rate."
+        )
     return (
-        f"The objectives were kept at {kept.rps:,.3g}/s at most: these engines have not been seen"
-        " to reach it."
+        f"The SLOs were met at up to {kept.rps:,.3g}/s only: it is unknown whether these engines"
+        " can reach that rate."
     )
 
 
@@ -223,7 +252,7 @@ def _energy(found: "CostAnswer") -> Iterator[str]:
     co2 = (
         ""
         if energy.co2_g is None
-        else f"; {_grams(energy.co2_g)} of CO₂ with the data centre's own"
+        else f"; {_grams(energy.co2_g)} of CO₂ including the data centre's overhead"
     )
     how = "" if energy.fitted else ", idle by time"
     yield (
@@ -239,28 +268,28 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         yield from _unpriced(bill.unpriced)
     if bill.uptime.gaps_s >= 1:
         yield (
-            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine did not report"
-            " of for over a minute."
+            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine sent no sample"
+            " for more than a minute."
         )
     if bill.uptime.contradicted_s > GAP_S:
         yield (
-            f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more of busy time than"
-            " passed, which are not in the bill: two servers probably share a name"
+            f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more busy time than"
+            " the elapsed time. They are not in the bill. Two servers probably share a name"
             " (tailspan doctor)."
         )
     if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
         yield (
             f"Before {time_text.moment(found.accounts.engines_from_unix_ns)} UTC the engines' time"
-            " is deleted (tailspan up --keep-hours): for that time the bill holds requests and"
+            " is deleted (tailspan up --keep-hours). For that time the bill contains requests and"
             " recomputation, but no idle time."
         )
     if not found.accounts.apportioned:
         yield (
-            "Requests count where they were received: the rows that would show how much of them"
-            " lies beyond an hour's end are gone."
+            "Each request counts fully in the hour of its receipt: the rows that show how much of"
+            " it belongs to the next hour have expired."
         )
     if found.accounts.overflowed:
-        yield f"{found.accounts.overflowed:,} requests have a label that had no room: _other."
+        yield f"{found.accounts.overflowed:,} requests count as _other: too many label values."
 
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
@@ -272,12 +301,12 @@ def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
     running = [each for each in several if each.wall_s]
     if len(running) < len(several):
         yield (
-            "An engine is seen by tailspan-vllm beside it, or by its /metrics:"
+            "To see an engine, install tailspan-vllm in its environment, or scrape its /metrics:"
             " tailspan up --scrape http://HOST:8000/metrics."
         )
     if not running:
         return
-    yield "Give a price: --prices FILE (or TAILSPAN_PRICES) with, for instance,"
+    yield "Set a price: --prices FILE (or TAILSPAN_PRICES) with, for example,"
     device = next((each.device for each in running if each.device), None)
     if device is not None:
         yield f'  devices: [{{match: "{text.printable(device, 60)}", usd_per_hour: 1.50}}]'
@@ -288,17 +317,17 @@ def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
 
 def _why(each: "Unpriced") -> str:
     if not each.replica:
-        return "requests from clients alone name no server"
+        return "requests that only clients reported have no server name"
     name = text.label(each.replica)
     if not each.wall_s:
-        return f"no engine of {name} was seen"
+        return f"no engine of {name} reported"
     if each.device is None:
         return f"{name} reports no device"
     return f"{name} runs on {text.printable(each.device, 60)!r}, which has no price"
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """A part of the bill; what would not be seen in it is nothing, to the reader."""
+    """Return a part of the bill as text; a part too small to show is 0."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

@@ -1,4 +1,4 @@
-"""An explanation as a tired person reads it: the sentence, the reason, the evidence, the way out.
+"""An explanation as text: the verdict, the causes, the evidence, and actions to try.
 
 Pure.
 """
@@ -17,17 +17,17 @@ from telemetry import durations, time_text
 
 _MOST_HITS = 6
 _SHOWN_S = 5e-5
-"""A part of less is shown as nothing."""
+"""Seconds. A smaller part is shown as 0."""
 
 
 def of_answer(answer: Answer) -> Iterator[str]:
-    """The lines of an answer."""
+    """Yield the lines of an explanation."""
     why = answer.explanation
     yield _sentence(answer)
     for each in why.deciding:
         yield _attained(each)
     if why.grew_within_objectives:
-        yield "The tail grew all the same: --by-size explains that."
+        yield "The slowest requests became slower, but no SLO shows it. To explain it: --by-size."
     if why.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
     for cause in why.causes:
@@ -35,10 +35,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield from _cause(cause)
     if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
-        yield (
-            f"{text.count(round(why.unexplained * 100))} % is not explained by any cause that"
-            " the data tells of."
-        )
+        yield (f"{text.count(round(why.unexplained * 100))} % is not explained by a known cause.")
     if why.verdict is not Verdict.INSUFFICIENT_DATA:
         yield ""
         yield from _parts(why)
@@ -50,7 +47,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
 
 
 def compared_with(answer: Answer) -> str:
-    """Which time the window is compared with, in a word: as JSON has it."""
+    """Return the baseline as text, as in the JSON."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -67,22 +64,22 @@ def _baseline(answer: Answer) -> str:
 
 
 def _attained(each: Attainment) -> str:
-    said = "fell" if each.fell else "missed" if each.missed else "held"
+    verb = "fell" if each.fell else "missed" if each.missed else "met"
     return (
-        f"Objective {each.slo} {said}: {_percent(each.attained_ratio)} of"
+        f"Objective {each.slo} {verb}: {_percent(each.attained_ratio)} of"
         f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
         f" {_percent(each.baseline_attained_ratio)};"
-        f" {_percent(1.0 - each.budget)} is the target."
+        f" the target is {_percent(1.0 - each.budget)}."
     )
 
 
 def _percent(ratio: float) -> str:
-    """To a tenth, and 100% only where it is."""
+    """Format with one decimal; "100%" only if it is exact."""
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """The problem that exists although nothing grew: an open incident, or a missed target."""
+    """Return a problem that exists without growth: an open incident, or a missed target."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"
@@ -178,7 +175,7 @@ def _dimensions(why: Explanation) -> Iterator[str]:
 
 
 def of_request(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a single request's own account."""
+    """Yield the lines about a single request."""
     yield (
         f"{text.label(found['request_id'])} on {text.label(found['replica'])}:"
         f" {text.seconds(found['e2e_s'])}, received"
@@ -188,6 +185,21 @@ def of_request(found: Mapping[str, Any]) -> Iterator[str]:
         [each["part"].replace("_", " "), text.seconds(each["seconds"])] for each in found["parts"]
     ]
     yield from text.table(["part", "time"], rows, left=1)
+    if found["delayed_by_tenant"]:
+        yield ""
+        rows = [
+            [
+                text.label(each["tenant"]),
+                text.count(each["requests"]),
+                text.seconds(each["prefill_s"]),
+                text.seconds(each["decode_s"]),
+                text.seconds(each["cost_s"]),
+            ]
+            for each in found["delayed_by_tenant"]
+        ]
+        yield from text.table(
+            ["delayed by tenant", "requests", "prefills", "decodes", "cost"], rows, left=1
+        )
     if found["delayed_by"]:
         yield ""
         rows = [

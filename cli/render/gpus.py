@@ -1,4 +1,4 @@
-"""GPUs as a table, as JSON and as text: what each does, and what it does not report and why."""
+"""GPUs as a table, as JSON and as text: their values, and why values are missing."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _TEXTS = 4
 
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield a table, and below it what is not reported and why."""
+    """Yield a table, then the missing values and the reasons."""
     told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
@@ -48,7 +48,7 @@ def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """One object a GPU: the fields of its sample, unknown null, and `absent`: field → why."""
+    """Yield one object per GPU: its sample, null for unknown, and `absent`: reasons by field."""
     told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     for sample in samples:
         fields = asdict(sample)
@@ -71,9 +71,9 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """That there is no GPU to show, and why."""
-    said = reasons(states)
-    return f"No GPU reports. {said}." if said else "No GPU reports."
+    """Return that no GPU reports, and why."""
+    why = reasons(states)
+    return f"No GPU reports. {why}." if why else "No GPU reports."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:
@@ -86,7 +86,7 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 
 
 def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield the GPUs and readers that reported nothing while others did."""
+    """Yield the GPUs and readers that reported no values while others did."""
     for state in states:
         name = printable(state.name, _WIDEST)
         if state.up is False and samples:
@@ -96,16 +96,19 @@ def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]
 
 
 def standing(states: "Sequence[ReaderState]") -> str:
-    """One sentence on what is sampled."""
+    """Return one sentence about the sampled GPUs."""
     up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
     down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
     if not up and not down:
-        return "There is no GPU here; looking again every minute."
+        return "There is no GPU here. Tailspan checks again every minute."
     return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
 
 
 def whys(gpu: "GpuReading") -> list[str]:
-    """Return what a GPU does not report, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
+    """Return the values that a GPU does not report, by reason.
+
+    For example `pcie_rx, pcie_tx: not_supported (…)`.
+    """
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():
         by_reason.setdefault(_words(absence), []).append(name)

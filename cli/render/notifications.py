@@ -1,4 +1,4 @@
-"""The outbox as `tailspan slo status` shows it: who was notified of which incident."""
+"""The outbox in `tailspan slo status`: the notifications of each incident."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -18,13 +18,13 @@ _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the en
 def of_incidents(
     rows: Sequence[Notification], incidents: Collection[IncidentRow]
 ) -> list[Notification]:
-    """Those about these incidents."""
+    """Return the notifications of these incidents."""
     shown = {(each.severity, each.fired_unix_s) for each in incidents}
     return [row for row in rows if (row.severity, row.fired_unix_s) in shown]
 
 
 def as_json(row: Notification) -> dict[str, Any]:
-    """One row."""
+    """Return one row as JSON."""
     return {
         "severity": row.severity,
         "fired": row.fired_unix_s,
@@ -39,7 +39,7 @@ def as_json(row: Notification) -> dict[str, Any]:
 
 
 def print_undelivered(rows: Sequence[Notification]) -> None:
-    """Print the notifications that are not delivered, and why; nothing if all are."""
+    """Print the notifications that were not delivered, and why; print no lines if all were."""
     untold = [row for row in rows if row.state != Delivery.DELIVERED]
     if not untold:
         return

@@ -1,4 +1,4 @@
-"""Tables for people: aligned columns, ms under a second, nothing that moves the cursor."""
+"""Tables as text: aligned columns, milliseconds below a second, no cursor movement."""
 
 from collections.abc import Sequence
 from math import floor, log10
@@ -8,14 +8,14 @@ from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
 
 UNKNOWN = "-"
-"""Shown for what is not known; never 0."""
+"""Shown for an unknown value, never for 0."""
 
 WIDEST = 40
-"""Characters of a cell; a longer label is cut and ends in an ellipsis."""
+"""Maximum characters of a cell. A longer label is cut and ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:
-    """A duration to three digits, in ms under 1 s."""
+    """Format a duration with three digits, in ms below 1 s."""
     if value_s is None:
         return UNKNOWN
     if abs(value_s) < 0.0995:
@@ -28,19 +28,19 @@ def seconds(value_s: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with thousands apart."""
+    """Format a whole number, thousands grouped."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def rate(value: float | None) -> str:
-    """A rate to a sensible number of digits."""
+    """Format a rate with one to three digits."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def usd(value: float | None) -> str:
-    """Dollars: to the cent from $1 on, to three digits below."""
+    """Format dollars: with cents from $1, with three digits below."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -48,13 +48,13 @@ def usd(value: float | None) -> str:
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:,.2f}"
-    if size < 5e-10:  # a sum's rounding
+    if size < 5e-10:  # the rounding error of a sum
         return "$0"
     return f"{sign}${size:.{2 - floor(log10(size))}f}"
 
 
 def span(window: Window) -> str:
-    """A window: start, end, length; the date once if it is one day."""
+    """Format a window: start, end, length. The date is shown once if both are on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
@@ -62,7 +62,7 @@ def span(window: Window) -> str:
 
 
 def label(value: str | int | bool | None) -> str:
-    """A label as it can be shown in a terminal: no control characters, not endless."""
+    """Return a label that is safe in a terminal: no control characters, limited length."""
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
@@ -71,13 +71,13 @@ def label(value: str | int | bool | None) -> str:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, keep: int = 0
 ) -> list[str]:
-    """Lines of an aligned table.
+    """Return the lines of an aligned table.
 
     Args:
         header: a name per column.
         rows: the cells.
-        left: how many columns, from the first, are text and aligned left.
-        keep: how many columns, from the first, stay even if all of their cells are unknown.
+        left: number of leading columns that are aligned left.
+        keep: number of leading columns that stay even if all of their cells are unknown.
     """
     kept = [
         place

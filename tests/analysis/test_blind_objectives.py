@@ -1,5 +1,3 @@
-"""Whether an objective counts the requests that are stored."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +35,7 @@ def test_the_reason_is_that_of_the_last_hour(
     reason: str | None,
     kept: bool,
 ) -> None:
-    """Whatever was counted before, and whether the counts are kept or made anew."""
+    """Whether the counts are stored or computed again."""
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     before = [
         request_row(n, received_unix_ns=(START_S - 60 * n) * 10**9, **WHOLE) for n in range(1, 200)

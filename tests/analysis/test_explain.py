@@ -1,5 +1,3 @@
-"""What is read for a question."""
-
 import pyarrow as pa
 
 from analysis.explain import joined_evidence, windows_of
@@ -19,13 +17,12 @@ def question(baseline_from_h: int) -> Question:
 
 
 def test_neighbouring_stretches_are_read_as_one() -> None:
-    """With what lies between, where that is little."""
     assert windows_of(question(99)) == [Window(99 * HOUR, 101 * HOUR)]
     assert windows_of(question(97)) == [Window(97 * HOUR, 101 * HOUR)]
 
 
 def test_what_lies_between_after_a_long_incident_is_not_read() -> None:
-    """A day of requests would be read to compare two hours."""
+    """Otherwise a day of requests would be read to compare two hours."""
     assert windows_of(question(70)) == [
         Window(70 * HOUR, 71 * HOUR),
         Window(100 * HOUR, 101 * HOUR),
@@ -33,7 +30,7 @@ def test_what_lies_between_after_a_long_incident_is_not_read() -> None:
 
 
 def test_what_was_read_apart_is_joined() -> None:
-    """Rows in the order of time, also where dictionaries differ; each start once."""
+    """Rows are in the order of time, also where dictionaries differ; each start comes once."""
     start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
 
     def part(at: int, tenant: str) -> Evidence:

@@ -1,5 +1,3 @@
-"""One incident, one verdict."""
-
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ S = 10**9
 BEGAN_S = 100_000
 
 
-def told(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explanation:
+def explained(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explanation:
     """An explanation of a window in which so many of a thousand requests were slow."""
     causes = []
     if cause is not None:
@@ -36,10 +34,10 @@ def told(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explan
     return Explanation(**{**known, **changes})
 
 
-def test_the_latency_that_broke_the_objective_most_speaks_for_all() -> None:
+def test_the_latency_that_broke_the_objective_most_is_chosen() -> None:
     """Not the one that grew by the largest factor."""
-    ttft = told(Metric.TTFT, "tenant_flood", slow=300)
-    tpot = told(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
+    ttft = explained(Metric.TTFT, "tenant_flood", slow=300)
+    tpot = explained(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
     for order in ([ttft, tpot], [tpot, ttft]):
         found = leading_verdict(order)
         assert found is not None
@@ -50,26 +48,24 @@ def test_the_latency_that_broke_the_objective_most_speaks_for_all() -> None:
         )
 
 
-def test_a_latency_without_a_cause_does_not_speak_while_another_has_one() -> None:
-    """And where none has, there is no sentence."""
-    found = leading_verdict([told(Metric.TTFT, None, 300), told(Metric.TPOT, "preemption", 50)])
+def test_a_latency_with_a_cause_is_preferred() -> None:
+    found = leading_verdict(
+        [explained(Metric.TTFT, None, 300), explained(Metric.TPOT, "preemption", 50)]
+    )
     assert found is not None
     assert found.first.question.metric is Metric.TPOT
-    nothing = leading_verdict([told(Metric.TTFT, None, 300)])
+    nothing = leading_verdict([explained(Metric.TTFT, None, 300)])
     assert nothing is not None
     assert nothing.sentence is None
     assert leading_verdict([]) is None
 
 
 def incident(began_s: int, ended_s: int | None = None) -> IncidentRow:
-    """An incident of `chat`."""
     return IncidentRow("chat", "page", began_s, began_s, began_s, ended_s, began_s, "20", None)
 
 
-def test_an_incident_is_compared_with_the_time_before_it_and_before_others(
-    tmp_path: Path,
-) -> None:
-    """Another that ended a minute earlier is no usual time."""
+def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_path: Path) -> None:
+    """The end of another incident a minute earlier is no normal time."""
     chat: Objective = objective(tmp_path, "ttft_s <= 0.5 and tpot_s <= 0.05", "model == 'm'")
     row, earlier = incident(BEGAN_S), incident(BEGAN_S - 900, BEGAN_S - 60)
     asked = questions_of(chat, row, BEGAN_S + 600)
@@ -81,7 +77,7 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(
 
 
 def test_an_incident_is_found_by_when_it_alerted_before_any_that_was_under_way() -> None:
-    """A ticket began before the page alerted, and goes on; a page comes before a ticket."""
+    """A ticket began before the page alerted, and continues; a page is preferred to a ticket."""
 
     def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:
         return IncidentRow("chat", severity, fired_s, began_s, 900, None, fired_s, "20", None)

@@ -1,5 +1,3 @@
-"""`sign-in.yaml`, sound and otherwise."""
-
 from pathlib import Path
 
 import pytest
@@ -19,13 +17,11 @@ ENVIRON = {"CLIENT_SECRET": "S3CRET"}
 
 
 def load(folder: Path, text: str) -> SignIn:
-    """Read a text as a file."""
     (folder / "sign-in.yaml").write_text(text)
     return load_sign_in(folder / "sign-in.yaml", ENVIRON)
 
 
-def test_all_that_it_says_is_read(tmp_path: Path) -> None:
-    """And the secret shows in no traceback."""
+def test_all_keys_are_read(tmp_path: Path) -> None:
     read = load(tmp_path, WHOLE)
     assert read.metadata_url == (
         "https://login.example.org/realms/ops/.well-known/openid-configuration"
@@ -40,8 +36,8 @@ def test_all_that_it_says_is_read(tmp_path: Path) -> None:
     assert "S3CRET" not in repr(read)
 
 
-def test_the_issuer_may_be_given_by_what_it_says_of_itself(tmp_path: Path) -> None:
-    """As providers show the address to copy."""
+def test_the_issuer_may_be_its_discovery_address(tmp_path: Path) -> None:
+    """Providers show this address to copy."""
     whole = WHOLE.replace("/realms/ops", "/realms/ops/.well-known/openid-configuration")
     assert load(tmp_path, whole).issuer == "https://login.example.org/realms/ops"
 
@@ -71,10 +67,9 @@ def test_the_issuer_may_be_given_by_what_it_says_of_itself(tmp_path: Path) -> No
         (WHOLE, "", ":1: 0 documents; allowed: exactly one"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_key(
+def test_an_error_is_named_with_its_key(
     tmp_path: Path, line: str, instead: str, problem: str
 ) -> None:
-    """File, line, key, what is allowed; never the secret."""
     assert line in WHOLE
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, WHOLE.replace(line, instead))
@@ -82,8 +77,8 @@ def test_what_is_wrong_is_named_with_its_key(
     assert "T0K3N" not in str(caught.value)
 
 
-def test_on_this_machine_nothing_need_be_encrypted(tmp_path: Path) -> None:
-    """To try it; 127.0.0.1.example.org is another one."""
+def test_loopback_needs_no_tls(tmp_path: Path) -> None:
+    """127.0.0.1.example.org is another host."""
     tried = WHOLE.replace("https://ops.example.org", "http://127.0.0.1:8501")
     assert load(tmp_path, tried).url == "http://127.0.0.1:8501/tail/span"
     with pytest.raises(DocumentError, match="url: "):

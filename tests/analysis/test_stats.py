@@ -1,5 +1,3 @@
-"""Counts and percentiles of groups of requests."""
-
 from collections import defaultdict
 
 import pyarrow as pa
@@ -26,7 +24,6 @@ from telemetry.requests import LATENCIES, Outcome
 def test_the_groups_partition_the_requests(
     rows: list[tuple[str | None, int | None, Outcome, float | None]],
 ) -> None:
-    """Every request is in one group, by its labels, unknown ones among them."""
     found = pa.table(
         {
             "tenant": pa.array([row[0] for row in rows], pa.string()),

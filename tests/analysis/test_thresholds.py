@@ -1,5 +1,3 @@
-"""What objectives ask of a latency, and of which requests."""
-
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +13,7 @@ from tests.diagnosis.making import labels
 
 THREE = Requests(
     np.arange(3, dtype=np.int64),
-    {
-        "streamed": np.array([1.0, 0.0, np.nan]),
-        "prompt_tokens": np.array([10.0, 100.0, 1_000.0]),
-    },
+    {"streamed": np.array([1.0, 0.0, np.nan]), "prompt_tokens": np.array([10.0, 100.0, 1_000.0])},
     {"tenant": labels(["acme", "globex", "acme"]), "model": labels(["m", "m", "n"])},
 )
 
@@ -32,7 +27,6 @@ def objective(folder: Path, good: str, where: str = "streamed == true") -> Objec
 
 
 def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
-    """Of a joint objective; a latency that it does not speak of has none."""
     chat = objective(tmp_path, "ttft_s <= 0.5 and tpot_s < 0.05")
     (ttft,) = thresholds([chat], Metric.TTFT)
     assert (ttft.slo, ttft.seconds) == ("chat", 0.5)
@@ -43,7 +37,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
 
 
 def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
-    """A request may be slow and good all the same."""
+    """A request may be slow and still good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 
@@ -63,11 +57,11 @@ def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
 def test_only_the_requests_it_is_about_are_counted(
     tmp_path: Path, where: str, counted: list[bool]
 ) -> None:
-    """As `alerts.evaluation.request_verdicts` selects them: an unknown value selects nothing."""
+    """An unknown value selects nothing, as in `alerts.evaluation.request_verdicts`."""
     (found,) = thresholds([objective(tmp_path, "ttft_s <= 1", where)], Metric.TTFT)
     assert found.counts(THREE).tolist() == counted
 
 
-def test_an_objective_about_what_is_not_read_gives_none(tmp_path: Path) -> None:
-    """Rather than to count the wrong requests."""
+def test_an_objective_about_a_column_that_is_not_read_has_no_threshold(tmp_path: Path) -> None:
+    """It would count the wrong requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)

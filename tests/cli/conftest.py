@@ -1,12 +1,17 @@
-"""A database with known requests, and the command to ask it with."""
-
-from collections.abc import Callable
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
+from collector.testing import background_loop
+from server.stack import Ports, Stack
+from store.database import open_database
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -14,7 +19,7 @@ START_S = 1_763_634_000
 
 @pytest.fixture
 def run(url: str) -> Callable[..., Result]:
-    """Run `tailspan` on the database, about the first ten minutes of its requests."""
+    """Run `tailspan` on the database, for the first ten minutes of its requests."""
 
     def invoke(*words: str, window: bool = True) -> Result:
         about = ["--from", str(START_S), "--to", str(START_S + 600)] if window else []
@@ -31,7 +36,7 @@ def run(url: str) -> Callable[..., Result]:
 def queued(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[..., None]:
-    """Four hundred requests each before and after the start; the later wait so long for blocks."""
+    """400 requests each before and after the start; the later ones wait for blocks."""
 
     def put(waited_s: float, **about: Any) -> None:
         rows = []
@@ -61,3 +66,51 @@ def queued(
         fill(*rows)
 
     return put
+
+
+@pytest.fixture
+def exported(
+    stranger: Callable[..., str], http_answer: Callable[..., bytes]
+) -> Callable[[str], tuple[str, int]]:
+    """Serve this exposition as a Tailspan, and return its host and port."""
+
+    def serve(metrics: str) -> tuple[str, int]:
+        address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))
+        assert address.hostname is not None
+        assert address.port is not None
+        return address.hostname, address.port
+
+    return serve
+
+
+@pytest.fixture
+def tailspan_of(url: str) -> Iterator[Callable[..., list[str]]]:
+    """Start a Tailspan without its pages, and return the options that lead to it."""
+    engine = open_database(url)
+    with ExitStack() as running:
+        loop = running.enter_context(background_loop())
+
+        def wait(step: Coroutine[Any, Any, Any]) -> Any:
+            return asyncio.run_coroutine_threadsafe(step, loop).result(30)
+
+        def start(**about: Any) -> list[str]:
+            stack = Stack(engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, **about)
+            wait(stack.__aenter__())
+            running.callback(lambda: wait(stack.__aexit__(None, None, None)))
+            return [
+                f"--grpc-port={stack.collector.grpc_port}",
+                f"--http-port={stack.collector.http_port}",
+                f"--metrics-port={stack.metrics.port}",
+                "--no-explorer",
+            ]
+
+        yield start
+    engine.dispose()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
+    """Record the command and the environment that `tailspan ui` becomes."""
+    seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
+    return seen

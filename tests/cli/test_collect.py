@@ -1,6 +1,3 @@
-"""`tailspan collect` and `tailspan ui`: the halves of `tailspan up`."""
-
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +12,10 @@ DAY_NS = 86_400 * 10**9
 
 
 def run(*words: str) -> Result:
-    """Run a verb."""
     return CliRunner().invoke(tailspan, words, catch_exceptions=False)
 
 
 def test_collect_is_up_without_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every other option is there, and means the same."""
     seen: dict[str, Any] = {}
     monkeypatch.setattr(up, "callback", lambda **given: seen.update(given))
     result = run("collect", "--grpc-port", "0", "--keep-rows", "3d")
@@ -30,25 +25,16 @@ def test_collect_is_up_without_the_pages(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(seen) == {option.name for option in up.params if option.expose_value}
 
 
-def test_collect_has_nothing_to_say_of_pages() -> None:
-    """An option that would do nothing is none."""
+def test_collect_has_no_options_for_pages() -> None:
     result = run("collect", "--explorer-port", "1")
     assert result.exit_code == 2
     assert "No such option" in result.stderr
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
-    """What `tailspan ui` becomes."""
-    seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
-    monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
-    return seen
-
-
 def test_the_pages_show_the_database_they_are_given(
     started: list[tuple[Sequence[str], Mapping[str, str]]],
 ) -> None:
-    """By the environment: a URL may hold a password, and command lines are public."""
+    """The URL may hold a password and command lines are public, so a variable has it."""
     result = run("ui", "--port", "0", "--base-path", "/spans/", "--database", "sqlite:///x.db")
     assert result.exit_code == 0
     ((command, environment),) = started
@@ -61,7 +47,6 @@ def test_the_pages_show_the_database_they_are_given(
 def test_a_port_that_is_taken_is_named(
     started: list[tuple[Sequence[str], Mapping[str, str]]],
 ) -> None:
-    """With the option to change."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("ui", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == 2
@@ -72,7 +57,6 @@ def test_a_port_that_is_taken_is_named(
 def test_pages_that_others_can_reach_are_asked_for(
     started: list[tuple[Sequence[str], Mapping[str, str]]],
 ) -> None:
-    """They have no login of their own."""
     assert "--insecure-bind" in run("ui", "--host", "0.0.0.0", "--port", "0").stderr
     assert not started
     assert run("ui", "--host", "0.0.0.0", "--port", "0", "--insecure-bind").exit_code == 0

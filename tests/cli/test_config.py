@@ -1,7 +1,6 @@
-"""`tailspan config`: what is in force, one configuration, two held against each other."""
-
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -10,6 +9,9 @@ from cli.main import tailspan
 from store.database import open_database
 from store.writer import Writer
 from telemetry.starts import EngineStart, written
+
+Config = Callable[..., Result]
+
 
 FIRST = EngineStart(
     replica="chat-0",
@@ -21,15 +23,13 @@ FIRST = EngineStart(
     model="llama",
     version="0.32.0",
 )
-SECOND = EngineStart(
+SECOND = replace(
+    FIRST,
     replica="chat-1",
-    engine=0,
     process=8,
     at_unix_ns=1_763_634_060_000_000_000,
     config="c0de0000",
     arguments=written({"scheduler.max_num_seqs": 4, "cache.enable_prefix_caching": True}),
-    model="llama",
-    version="0.32.0",
 )
 
 
@@ -47,8 +47,7 @@ def config(url: str) -> Callable[..., Result]:
     return run
 
 
-def test_each_engine_is_shown_with_its_configuration(config: Callable[..., Result]) -> None:
-    """And how to see what they differ in."""
+def test_each_engine_is_shown_with_its_configuration(config: Config) -> None:
     result = config()
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -57,60 +56,52 @@ def test_each_engine_is_shown_with_its_configuration(config: Callable[..., Resul
     assert "tailspan config c0de0000 c0ffee00" in lines[-1]
 
 
-def test_one_fingerprint_shows_its_arguments(config: Callable[..., Result]) -> None:
-    """By its first digits, where they are one configuration's alone."""
+def test_one_fingerprint_shows_its_arguments(config: Config) -> None:
     result = config("c0ff")
     assert "c0ffee00: llama on vLLM 0.32.0" in result.output
     assert "scheduler.max_num_seqs       16" in result.output
     assert "cache.enable_prefix_caching  true" in result.output
 
 
-def test_two_fingerprints_show_what_differs(config: Callable[..., Result]) -> None:
-    """And nothing else."""
+def test_two_fingerprints_show_what_differs(config: Config) -> None:
     result = config("c0ffee00", "c0de")
     assert "scheduler.max_num_seqs  16        4" in result.output
     assert "prefix" not in result.output
-    told = [
+    shown = [
         json.loads(line)
         for line in config("c0ff", "c0de", "--format", "json").output.split("\n")
         if line
     ]
-    assert told == [{"argument": "scheduler.max_num_seqs", "before": 16, "after": 4}]
+    assert shown == [{"argument": "scheduler.max_num_seqs", "before": 16, "after": 4}]
 
 
-def test_json_is_one_object_an_engine(config: Callable[..., Result]) -> None:
-    """With the arguments as an object."""
+def test_json_is_one_object_an_engine(config: Config) -> None:
     first = json.loads(config("--format", "json").output.splitlines()[0])
     assert first["replica"] == "chat-0"
     assert first["since"] == 1_763_634_000.0
     assert first["arguments"] == {"scheduler.max_num_seqs": 16, "cache.enable_prefix_caching": True}
 
 
-def test_a_configuration_and_itself_differ_in_nothing(config: Callable[..., Result]) -> None:
-    """It says so, rather than nothing."""
-    assert "do not differ" in config("c0ff", "c0ff").output
+def test_a_configuration_does_not_differ_from_itself(config: Config) -> None:
+    assert "recorded arguments are the same" in config("c0ff", "c0ff").output
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "wanted"),
     [
         (["beef"], "no engine was started with 'beef'"),
-        (["c0"], "the beginning of several: c0de0000, c0ffee00"),
+        (["c0"], "matches several: c0de0000, c0ffee00"),
         (["a", "b", "c"], "allowed: none, one or two"),
         (["\x1b[2J"], r"\x1b"),
     ],
 )
-def test_what_cannot_be_shown_is_said(
-    config: Callable[..., Result], words: list[str], said: str
-) -> None:
-    """Exit status 2, and a sentence."""
+def test_an_unknown_fingerprint_exits_2(config: Config, words: list[str], wanted: str) -> None:
     result = config(*words)
     assert result.exit_code == 2
-    assert said in result.output
+    assert wanted in result.output
 
 
-def test_nothing_told_yet_is_said(config: Callable[..., Result]) -> None:
-    """An empty database is no error."""
+def test_an_empty_database_is_reported(config: Config) -> None:
     result = config(starts=())
     assert result.exit_code == 0
     assert "No engine has reported" in result.output

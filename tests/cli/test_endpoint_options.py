@@ -1,8 +1,6 @@
-"""Who may come in: what `tailspan up` demands of an address, and what `doctor` shows there."""
-
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,11 @@ from cli.main import tailspan
 from cli.options.client_access import access_of
 from cli.options.endpoints import endpoint_access_of
 from collector.listen.tls import Tls
-from collector.testing import background_loop
 from server.endpoint_access import EndpointAccess
 from server.stack import Ports, Stack
 from store.database import open_database
 
-TOKEN = "the-token-that-nobody-sees"
+TOKEN = "the-token-that-is-never-shown"
 GIVEN: dict[str, Any] = {
     "token_file": None,
     "tls_cert": None,
@@ -36,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """A token file, a certificate for loopback and its authority's; no variables."""
+    """A token file, a certificate for loopback and its authority; no variables."""
     for name in ("TAILSPAN_TOKENS", "TAILSPAN_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     paths = {name: tmp_path / name for name in ("token_file", "tls_cert", "tls_key", "ca")}
@@ -72,26 +69,24 @@ def test_loopback_asks_for_nothing(files: dict[str, Path], host: str) -> None:
 @pytest.mark.parametrize(
     ("given", "missing"),
     [
-        ((), r"give tokens \(--token-file\) and TLS \(--tls-cert, --tls-key\)"),
-        (("token_file",), r"give TLS \(--tls-cert, --tls-key\)"),
-        (("tls_cert", "tls_key"), r"give tokens \(--token-file\)"),
+        ((), r"set tokens \(--token-file\) and TLS \(--tls-cert, --tls-key\)"),
+        (("token_file",), r"set TLS \(--tls-cert, --tls-key\)"),
+        (("tls_cert", "tls_key"), r"set tokens \(--token-file\)"),
     ],
 )
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "127.example.com"])
-def test_another_address_is_not_left_open_unawares(
+def test_another_address_needs_tokens_and_tls_or_a_waiver(
     files: dict[str, Path], host: str, given: tuple[str, ...], missing: str
 ) -> None:
-    """The error names what is missing, and the option to do without."""
     with pytest.raises(
         click.UsageError,
-        match=missing + r", or allow everyone there to read and write with --insecure-bind",
+        match=missing + r", or allow all of them to read and write with --insecure-bind",
     ):
         _access(host, **_pick(files, *given))
     assert _access(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
 
 
-def test_pages_that_ask_who_reads_need_not_stay_on_loopback(files: dict[str, Path]) -> None:
-    """The other access keep their demands."""
+def test_pages_with_sign_in_need_not_stay_on_loopback(files: dict[str, Path]) -> None:
     given = _pick(files, "token_file", "tls_cert", "tls_key")
     assert _access("0.0.0.0", **given).explorer_host == "127.0.0.1"
     assert _access("0.0.0.0", **given, signed_in=True).explorer_host is None
@@ -100,7 +95,6 @@ def test_pages_that_ask_who_reads_need_not_stay_on_loopback(files: dict[str, Pat
 
 
 def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -> None:
-    """The pages, which have no login, stay on loopback."""
     access = _access("0.0.0.0", **_pick(files, "token_file", "tls_cert", "tls_key"))
     assert access.tokens
     assert access.tls
@@ -109,7 +103,6 @@ def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -
 
 
 def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> None:
-    """Mutual TLS says who calls."""
     access = _access("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
     assert access.tokens is None
 
@@ -117,12 +110,11 @@ def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> N
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"tls_cert"}, "--tls-cert and --tls-key: give both"),
-        ({"tls_key"}, "--tls-cert and --tls-key: give both"),
+        ({"tls_cert"}, "--tls-cert and --tls-key: set both"),
+        ({"tls_key"}, "--tls-cert and --tls-key: set both"),
     ],
 )
 def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: str) -> None:
-    """The error names both options."""
     with pytest.raises(click.UsageError, match=words):
         _access("127.0.0.1", **_pick(files, *given))
     with pytest.raises(click.UsageError, match="--tls-client-ca needs --tls-cert"):
@@ -132,7 +124,6 @@ def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: 
 def test_up_refuses_an_open_address_before_it_starts_anything(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Exit status 2, and no database."""
     database = tmp_path / "new" / "tailspan.db"
     result = CliRunner().invoke(
         tailspan, ["up", "--host", "0.0.0.0", "--database", f"sqlite:///{database}"]
@@ -145,7 +136,6 @@ def test_up_refuses_an_open_address_before_it_starts_anything(
 def test_names_are_allowed_by_option_and_environment(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the option; a name listened on needs none."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example.org,*.b.example.org")
     hosts = _access("127.0.0.1", allowed_host=("c.example.org",)).hosts
     assert hosts is not None
@@ -156,10 +146,10 @@ def test_names_are_allowed_by_option_and_environment(
         _access("127.0.0.1", allowed_host=("http://a",))
 
 
-def test_who_is_allowed_depends_on_who_can_reach_it(
+def test_allowed_host_names_depend_on_the_address(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens and TLS allow every name; an open address those that public DNS does not resolve."""
+    """Tokens and TLS allow every name; an open address only those unknown to public DNS."""
     monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
     loopback = _access("127.0.0.1").hosts
     bare = _access("0.0.0.0", insecure_bind=True).hosts
@@ -177,30 +167,11 @@ def test_who_is_allowed_depends_on_who_can_reach_it(
 
 
 @pytest.fixture
-def secured(url: str, files: dict[str, Path]) -> Iterator[list[str]]:
-    """Options that point to a Tailspan that asks for a token and speaks TLS."""
-    engine = open_database(url)
+def secured(url: str, files: dict[str, Path], tailspan_of: Callable[..., list[str]]) -> list[str]:
+    """Ask a Tailspan that demands a token and speaks TLS."""
     access = _access("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
-    with background_loop() as loop:
-
-        async def start() -> Stack:
-            return await Stack(
-                engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, access=access
-            ).__aenter__()
-
-        stack = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-        assert stack.metrics_url.startswith("https://")
-        yield [
-            "doctor",
-            f"--database={url}",
-            "--format=json",
-            f"--grpc-port={stack.collector.grpc_port}",
-            f"--http-port={stack.collector.http_port}",
-            f"--metrics-port={stack.metrics.port}",
-            "--no-explorer",
-        ]
-        asyncio.run_coroutine_threadsafe(stack.__aexit__(None, None, None), loop).result(30)
-    engine.dispose()
+    assert access.scheme == "https"
+    return ["doctor", f"--database={url}", "--format=json", *tailspan_of(access=access)]
 
 
 def _ask(command: list[str], *more: str) -> dict[str, list[Any]]:
@@ -216,35 +187,31 @@ def _ask(command: list[str], *more: str) -> dict[str, list[Any]]:
 def test_doctor_gets_in_with_the_token_and_the_authority(
     secured: list[str], files: dict[str, Path]
 ) -> None:
-    """Every door opens."""
     found = _ask(secured, f"--token-file={files['token_file']}", f"--tls-ca={files['ca']}")
     for check in ("OTLP gRPC", "OTLP HTTP", "metrics"):
         assert all(finding["ok"] for finding in found[check]), found[check]
 
 
-def test_doctor_says_what_is_missing(
+def test_doctor_distinguishes_a_wrong_token_from_a_closed_port(
     secured: list[str], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token that is not good is told apart from a port where nobody is."""
     monkeypatch.setenv("TAILSPAN_TOKENS", "not-the-one-that-is-good")
     found = _ask(secured, f"--tls-ca={files['ca']}")
     for check in ("OTLP gRPC", "OTLP HTTP", "metrics"):
         assert "--token-file" in found[check][-1]["mend"]
-    # Health is anybody's.
+    # Health needs no token.
     assert [finding["ok"] for finding in found["metrics"]] == [True, True, False]
 
 
-def test_doctor_does_not_trust_who_is_signed_by_nobody_it_knows(
+def test_doctor_does_not_trust_an_unknown_authority(
     secured: list[str], files: dict[str, Path]
 ) -> None:
-    """The token is not sent to a stranger."""
     found = _ask(secured, f"--token-file={files['token_file']}", "--tls")
     assert "CERTIFICATE_VERIFY_FAILED" in found["OTLP HTTP"][0]["detail"]
     assert found["OTLP gRPC"][0]["ok"] is False
 
 
 def test_half_of_doctors_pair_is_refused(files: dict[str, Path]) -> None:
-    """And what is no certificate."""
     given: dict[str, Any] = {
         "token_file": None,
         "tls": False,
@@ -261,7 +228,6 @@ def test_half_of_doctors_pair_is_refused(files: dict[str, Path]) -> None:
 
 
 def test_tls_needs_no_token_on_loopback(url: str, files: dict[str, Path]) -> None:
-    """Each by itself is allowed where only this machine can reach it."""
     access = EndpointAccess(tls=Tls(files["tls_cert"], files["tls_key"]))
     engine = open_database(url)
 

@@ -1,5 +1,3 @@
-"""`tailspan explain`."""
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,35 +8,37 @@ from click.testing import Result
 from diagnosis.causes.registry import DETECTORS
 from telemetry.requests import RequestTimeline
 
+Run = Callable[..., Result]
+Fill = Callable[..., None]
+Row = Callable[..., RequestTimeline]
+
+
 START_S = 1_763_634_000
 BEFORE = f"{START_S - 600}/{START_S}"
 
 
-def test_a_grown_tail_is_explained(
-    queued: Callable[[float], None],
-    run: Callable[..., Result],
-) -> None:
-    """With its cause, and an exit status that stops a pipeline."""
+def test_a_grown_tail_is_explained(queued: Callable[[float], None], run: Run) -> None:
     queued(2.0)
     result = run("explain", "--baseline", BEFORE, "--format", "json")
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert told["verdict"] == "incident"
-    assert told["causes"][0]["id"] == "kv_cache_exhausted"
-    assert told["causes"][0]["share"] == pytest.approx(1.0, abs=0.01)
-    assert set(told["causes"][0]) == {
+    assert printed["verdict"] == "incident"
+    assert printed["causes"][0]["id"] == "kv_cache_exhausted"
+    assert printed["causes"][0]["share"] == pytest.approx(1.0, abs=0.01)
+    assert set(printed["causes"][0]) == {
         *("id", "share", "share_low", "share_high", "evidence", "levers", "where")
     }
-    assert told["causes"][0]["share_low"] is None
-    assert told["causes"][0]["share_high"] is None
-    assert sum(phase["excess_s"] for phase in told["phases"]) == pytest.approx(told["excess_s"])
-    assert told["excess_s"] == pytest.approx(2.0, abs=0.01)
+    assert printed["causes"][0]["share_low"] is None
+    assert printed["causes"][0]["share_high"] is None
+    assert sum(phase["excess_s"] for phase in printed["phases"]) == pytest.approx(
+        printed["excess_s"]
+    )
+    assert printed["excess_s"] == pytest.approx(2.0, abs=0.01)
 
 
 def test_the_text_has_the_sentence_the_reason_and_the_way_out(
-    queued: Callable[[float], None], run: Callable[..., Result]
+    queued: Callable[[float], None], run: Run
 ) -> None:
-    """In this order, for a tired reader; without a baseline, against the stretch before."""
     queued(2.0)
     shown = run("explain").stdout
     assert "rose from" in shown.splitlines()[0]
@@ -46,42 +46,29 @@ def test_the_text_has_the_sentence_the_reason_and_the_way_out(
     assert reason < shown.index("Try: store the KV cache in 8 bits, --kv-cache-dtype fp8.")
 
 
-def test_nothing_to_find_is_an_answer(
-    queued: Callable[[float], None], run: Callable[..., Result]
-) -> None:
-    """Exit status 0, and the two figures that were held against each other."""
+def test_nothing_to_find_is_an_answer(queued: Callable[[float], None], run: Run) -> None:
     queued(0.0)
     result = run("explain")
     assert result.exit_code == 0
     assert result.stdout.startswith("Unchanged from the previous 10m: TTFT of the slowest 5% is ")
 
 
-def test_too_few_requests_are_told_with_how_many_it_takes(
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    run: Callable[..., Result],
+def test_too_few_requests_are_reported_with_the_number_needed(
+    fill: Fill, request_row: Row, run: Run
 ) -> None:
-    """Rather than a verdict on an anecdote."""
     fill(*(request_row(number, ttft_s=0.1, streamed=True) for number in range(5)))
     result = run("explain")
     assert (result.exit_code, result.stdout.split(":")[0]) == (0, "Too little data")
     assert "each needs 30" in result.stdout
 
 
-def test_an_empty_window_says_what_to_do(
-    fill: Callable[..., None], run: Callable[..., Result]
-) -> None:
-    """As the other verbs do."""
+def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
     fill()
-    assert "holds no request yet" in run("explain").stderr
+    assert "has no requests yet" in run("explain").stderr
 
 
-def test_one_request_tells_its_parts_and_who_delayed_it(
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    run: Callable[..., Result],
-) -> None:
-    """The seconds that others' prefill cost it are divided among those who prefilled then."""
+def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row, run: Run) -> None:
+    """Seconds of others' prefill are divided among the requests that prefilled then."""
     phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
     victim = request_row(
         0,
@@ -117,20 +104,19 @@ def test_one_request_tells_its_parts_and_who_delayed_it(
         )
     )
     fill(victim, large, small, elsewhere)
-    told = json.loads(run("explain", "--request", "victim", "--format", "json").stdout)
-    assert [each["request_id"] for each in told["delayed_by"]] == ["large", "small"]
-    assert [each["cost_s"] for each in told["delayed_by"]] == pytest.approx([0.54, 0.06])
-    assert sum(each["seconds"] for each in told["parts"]) == pytest.approx(3.0)
+    printed = json.loads(run("explain", "--request", "victim", "--format", "json").stdout)
+    assert [each["request_id"] for each in printed["delayed_by"]] == ["large", "small"]
+    assert [each["cost_s"] for each in printed["delayed_by"]] == pytest.approx([0.54, 0.06])
+    by_tenant = printed["delayed_by_tenant"]
+    assert sum(each["prefill_s"] for each in by_tenant) == pytest.approx(0.6)
+    assert sum(each["requests"] for each in by_tenant) == 2
+    assert sum(each["seconds"] for each in printed["parts"]) == pytest.approx(3.0)
     assert "large" in run("explain", "--request", "victim").stdout
 
 
-def test_the_link_to_its_page_is_told_where_the_explorer_is_known(
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    run: Callable[..., Result],
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_link_to_its_page_needs_the_explorers_address(
+    fill: Fill, request_row: Row, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only who put it there knows by which name people reach it."""
     row = request_row(1, request_id="mine", e2e_s=1.0)
     fill(row)
     assert "Look at it" not in run("explain", "--request", "mine").stdout
@@ -138,61 +124,50 @@ def test_the_link_to_its_page_is_told_where_the_explorer_is_known(
     key = f"{row.trace_id}/{row.span_id}"
     link = f"https://tailspan.example.org/x/?page=request&request={key}"
     assert f"Open it: {link}" in run("explain", "--request", "mine").stdout
-    told = json.loads(run("explain", "--request", key, "--format", "json").stdout)
-    assert (told["link"], told["request_id"]) == (link, "mine")
+    printed = json.loads(run("explain", "--request", key, "--format", "json").stdout)
+    assert (printed["link"], printed["request_id"]) == (link, "mine")
 
 
-def test_an_id_that_several_bear_lists_their_keys(
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    run: Callable[..., Result],
-) -> None:
-    """Rather than the account of one of them."""
+def test_an_ambiguous_id_lists_the_keys(fill: Fill, request_row: Row, run: Run) -> None:
     rows = [request_row(number, trace_id="ab" * 16, e2e_s=1.0) for number in (1, 2)]
     fill(*rows)
     result = run("explain", "--request", "ab" * 16)
     assert result.exit_code == 2
-    said = result.stderr.replace("\n", " ")
-    assert "2 requests have this id; give one of" in said
-    assert all(f"{row.trace_id}/{row.span_id}" in said for row in rows)
+    wanted = result.stderr.replace("\n", " ")
+    assert "2 requests have this id; give one of" in wanted
+    assert all(f"{row.trace_id}/{row.span_id}" in wanted for row in rows)
 
 
-def test_one_that_was_cut_short_has_an_account_too(
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-    run: Callable[..., Result],
-) -> None:
-    """What it waited for did happen; no part is negative."""
+def test_an_aborted_request_has_an_account(fill: Fill, request_row: Row, run: Run) -> None:
     fill(request_row(1, request_id="left", outcome="abort", e2e_s=1.5, frontend_s=0.5, queue_s=1.0))
-    told = json.loads(run("explain", "--request", "left", "--format", "json").stdout)
-    assert {each["part"]: each["seconds"] for each in told["parts"]} == pytest.approx(
+    printed = json.loads(run("explain", "--request", "left", "--format", "json").stdout)
+    assert {each["part"]: each["seconds"] for each in printed["parts"]} == pytest.approx(
         {"frontend": 0.5, "queue_unsplit": 1.0}
     )
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "wanted"),
     [
         (("--baseline", "yesterday"), "it must be FROM/TO"),
         (("--baseline", "2/1"), "it must end after it begins"),
-        (("--baseline", "a/b"), "'a' is no instant"),
+        (("--baseline", "a/b"), "'a' is not a time"),
         (("--metric", "speed"), "'ttft', 'tpot', 'itl_max', 'e2e', 'queue'"),
         (("--request", "nobody"), "no such request in the database"),
-        (("--where", "colour=red"), "is no label"),
+        (("--where", "colour=red"), "unknown label"),
     ],
 )
 def test_wrong_usage_names_the_option_and_what_is_allowed(
-    fill: Callable[..., None], run: Callable[..., Result], words: tuple[str, ...], said: str
+    fill: Fill, run: Run, words: tuple[str, ...], wanted: str
 ) -> None:
-    """Exit status 2."""
     fill()
     result = run("explain", *words)
     assert result.exit_code == 2
-    assert said in result.stderr.replace("\n", " ")
+    assert wanted in result.stderr.replace("\n", " ")
 
 
 def test_every_cause_of_the_catalogue_has_a_detector() -> None:
-    """The ids are a contract: `tailspan explain` prints them, and nothing else."""
+    """The ids are part of the CLI's contract."""
     assert sorted(DETECTORS) == sorted(
         (
             *("load_exceeds_capacity", "kv_cache_exhausted", "preemption", "prefill_interference"),
@@ -206,37 +181,31 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
 
 
 def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
-    queued: Callable[[float], None], run: Callable[..., Result]
+    queued: Callable[[float], None], run: Run
 ) -> None:
-    """Nobody was hurt: that is the verdict, and how to ask all the same."""
     queued(0.2)
     held = run("explain", "--baseline", BEFORE)
     assert held.exit_code == 0
-    assert "Objective chat held: 100.0% of 400 requests within 500 ms" in held.stdout
-    assert "--by-size explains that" in held.stdout
+    assert "Objective chat met: 100.0% of 400 requests within 500 ms" in held.stdout
+    assert "To explain it: --by-size" in held.stdout
     by_size = run("explain", "--baseline", BEFORE, "--by-size")
     assert by_size.exit_code == 1
     assert "kv_cache_exhausted" in by_size.stdout
 
 
-def test_a_filter_leaves_the_evidence_whole(
-    queued: Callable[[float], None], run: Callable[..., Result]
-) -> None:
-    """The counts are of those asked about, the cause is everybody's; also by a label that the
-    diagnosis has no other use for."""
+def test_a_filter_leaves_the_evidence_whole(queued: Callable[[float], None], run: Run) -> None:
+    """The counts are of the filtered requests, the cause is found in all of them."""
     queued(2.0)
     for where in ("tenant=acme", "source=instrumentation", "streamed=true"):
-        told = json.loads(
+        printed = json.loads(
             run("explain", "--baseline", BEFORE, "--where", where, "--format", "json").stdout
         )
-        assert told["requests"] == (200 if where == "tenant=acme" else 400), where
-        assert told["causes"][0]["id"] == "kv_cache_exhausted", where
+        assert printed["requests"] == (200 if where == "tenant=acme" else 400), where
+        assert printed["causes"][0]["id"] == "kv_cache_exhausted", where
 
 
-def test_where_no_data_comes_any_more_is_said_first(
-    queued: Callable[[float], None], run: Callable[..., Result]
-) -> None:
-    """In a range that ends now; a past one had its data."""
+def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run) -> None:
+    """Only for a range that ends now."""
     queued(2.0)
     for verb in ("explain", "stats", "requests"):
         now = run(verb, "--last", "5000d", window=False)

@@ -1,5 +1,3 @@
-"""`tailspan explain --incident`."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +9,9 @@ from click.testing import Result
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
+
+Run = Callable[..., Result]
+
 
 START_S = 1_763_634_000
 
@@ -32,9 +33,9 @@ def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
 
 @pytest.fixture
 def explain(
-    tmp_path: Path, url: str, queued: Callable[[float], None], run: Callable[..., Result]
+    tmp_path: Path, url: str, queued: Callable[[float], None], run: Run
 ) -> Callable[..., Result]:
-    """Ask about an incident in which requests waited for blocks, or an earlier one."""
+    """Explain an incident in which requests waited for blocks, or an earlier one."""
     queued(2.0)
     engine = open_database(url)
     rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
@@ -50,77 +51,69 @@ def explain(
 
 
 def test_an_incident_is_explained_by_its_objectives_name(explain: Callable[..., Result]) -> None:
-    """Its stretch, the latency that grew most of those promised, and the cause."""
     result = explain("chat", "--format", "json")
     assert result.exit_code == 1
-    told: dict[str, Any] = json.loads(result.stdout)
-    assert told["incident"] == {
+    shown: dict[str, Any] = json.loads(result.stdout)
+    assert shown["incident"] == {
         "slo": "chat",
         "severity": "page",
         "began": START_S,
         "fired": START_S + 60,
         "ended": START_S + 600,
     }
-    assert told["metric"] == "ttft"
-    assert told["window"] == {"from": START_S, "to": START_S + 600}
-    assert told["causes"][0]["id"] == "kv_cache_exhausted"
+    assert shown["metric"] == "ttft"
+    assert shown["window"] == {"from": START_S, "to": START_S + 600}
+    assert shown["causes"][0]["id"] == "kv_cache_exhausted"
 
 
 def test_the_text_begins_with_the_incident(explain: Callable[..., Result]) -> None:
-    """Which one it was, for there may be several."""
     first, *_ = explain(f"chat@{START_S + 30}", "--metric", "e2e").stdout.splitlines()
     assert first.startswith("chat (page): began 2025-11-20 10:20:00 UTC, alerted")
 
 
 def test_an_earlier_one_is_found_by_its_time(explain: Callable[..., Result]) -> None:
-    """Of whose requests nothing is left: too little data, and no error."""
+    """Its requests are deleted, which is too little data and no error."""
     result = explain(f"chat@{START_S - 8_500}")
     assert result.exit_code == 0
     assert "Too little data" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("named", "words", "said"),
+    ("named", "words", "wanted"),
     [
         ("nobody", (), "no objective has this name; allowed: chat"),
-        (f"chat@{START_S - 100}", (), "none then; its newest began 2025-11-20 10:20:00"),
+        (f"chat@{START_S - 100}", (), "no incident then; the newest began 2025-11-20 10:20:00"),
         ("chat@noon", (), "--incident chat@noon"),
-        ("chat", ("--last", "15m"), "--incident and --last are two questions"),
-        ("chat", ("--where", "model=m"), "--incident and --where are two questions"),
-        ("chat", ("--request", "x"), "--incident and --request are two questions"),
+        ("chat", ("--last", "15m"), "--incident and --last exclude each other"),
+        ("chat", ("--where", "model=m"), "--incident and --where exclude each other"),
+        ("chat", ("--request", "x"), "--incident and --request exclude each other"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
-    explain: Callable[..., Result], named: str, words: tuple[str, ...], said: str
+def test_a_wrong_incident_is_refused(
+    explain: Callable[..., Result], named: str, words: tuple[str, ...], wanted: str
 ) -> None:
-    """In a sentence that says what can."""
     result = explain(named, *words)
     assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
+    assert wanted in " ".join(result.stderr.split())
 
 
-def test_an_objective_without_an_incident_says_so(
-    url: str, run: Callable[..., Result], fill: Callable[..., None]
+def test_an_objective_without_an_incident_is_reported(
+    url: str, run: Run, fill: Callable[..., None]
 ) -> None:
-    """Nothing has burned."""
     fill()
     result = run("explain", "--incident", "chat", window=False)
     assert result.exit_code == 2
     assert "it has had no incident" in result.stderr
 
 
-def test_a_promise_of_no_latency_needs_a_metric(explain: Callable[..., Result]) -> None:
-    """Which one is then asked of whoever asks."""
+def test_an_objective_without_a_latency_needs_a_metric(explain: Callable[..., Result]) -> None:
     result = explain("chat", good="outcome == 'stop'")
     assert result.exit_code == 2
     assert "--metric ttft|tpot" in result.stderr
     assert explain("chat", "--metric", "ttft", good="outcome == 'stop'").exit_code == 1
 
 
-def test_objectives_that_are_not_there_are_named(
-    run: Callable[..., Result], queued: Callable[[float], None]
-) -> None:
-    """They decide whether anyone was hurt: without them there is no verdict."""
+def test_missing_objectives_are_named(run: Run, queued: Callable[[float], None]) -> None:
     queued(0.0)
     result = run("explain", "--objectives", "x.yaml")
     assert result.exit_code == 2
@@ -130,7 +123,6 @@ def test_objectives_that_are_not_there_are_named(
 def test_the_verdict_is_the_same_whichever_latency_is_printed(
     explain: Callable[..., Result],
 ) -> None:
-    """One incident, one verdict: the page and the alert take the same sentence."""
     by_default = json.loads(explain("chat", "--format", "json").stdout)
     by_e2e = json.loads(explain("chat", "--metric", "e2e", "--format", "json").stdout)
     assert by_e2e["metric"] == "e2e"
@@ -139,22 +131,20 @@ def test_the_verdict_is_the_same_whichever_latency_is_printed(
 
 
 def test_inside_an_incident_the_time_before_it_is_compared_with(
-    explain: Callable[..., Result], run: Callable[..., Result], url: str
+    explain: Callable[..., Result], run: Run, url: str
 ) -> None:
-    """The stretch just before lies in the incident, too: it would show no difference."""
     explain("chat")
     inside = ("--from", str(START_S + 300), "--to", str(START_S + 600))
-    told = json.loads(run("explain", *inside, "--format", "json", window=False).stdout)
-    assert told["compared_with"] == "before_incident"
-    assert told["baseline"] == {"from": START_S - 300, "to": START_S}
-    assert told["verdict"] == "incident"
-    assert [each["slo"] for each in told["incidents"]] == ["chat"]
+    shown = json.loads(run("explain", *inside, "--format", "json", window=False).stdout)
+    assert shown["compared_with"] == "before_incident"
+    assert shown["baseline"] == {"from": START_S - 300, "to": START_S}
+    assert shown["verdict"] == "incident"
+    assert [each["slo"] for each in shown["incidents"]] == ["chat"]
 
 
-def test_an_unchanged_comparison_inside_an_incident_says_so(
-    explain: Callable[..., Result], run: Callable[..., Result]
+def test_an_unchanged_comparison_inside_an_incident_is_still_slow(
+    explain: Callable[..., Result], run: Run
 ) -> None:
-    """Whoever asks for the stretch just before is told that it is slow all the same."""
     explain("chat")
     inside = ("--from", str(START_S + 300), "--to", str(START_S + 600))
     before = ("--baseline", f"{START_S}/{START_S + 300}")

@@ -20,32 +20,34 @@ from telemetry.requests import RequestTimeline
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver
 
+RunUp = Callable[..., str]
+Row = Callable[..., RequestTimeline]
+
+
 install = gpus_of_tests.install
 FREE = Ports(0, 0, 0, 0)
 PATIENCE_S = 30.0
 
 
 class Up:
-    """A running Tailspan in this process, and what it has said."""
+    """A running Tailspan in this process, with its output."""
 
-    def __init__(self, stack: Stack, said: list[str]) -> None:
+    def __init__(self, stack: Stack, printed: list[str]) -> None:
         self.stack = stack
-        self._said = said
+        self._printed = printed
 
     @property
-    def said(self) -> str:
-        """All of it."""
-        return "\n".join(self._said)
+    def printed(self) -> str:
+        return "\n".join(self._printed)
 
-    async def says(self, words: str) -> None:
-        """Wait until it has said that."""
+    async def waits_for(self, words: str) -> None:
+        """Wait until it has printed this."""
         deadline = time.monotonic() + PATIENCE_S
-        while words not in self.said:
-            assert time.monotonic() < deadline, self.said
+        while words not in self.printed:
+            assert time.monotonic() < deadline, self.printed
             await asyncio.sleep(0.01)
 
     async def serves(self) -> bool:
-        """Whether it still does."""
         answer = await asyncio.to_thread(urllib.request.urlopen, self.stack.metrics_url, timeout=20)
         with answer:
             return bool(answer.status == 200)
@@ -53,10 +55,10 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Run Tailspan, do something with it, end it as Ctrl-C does; all that it said."""
+    """Run Tailspan, do something with it, end it as Ctrl-C does, and return its output."""
     engine = open_database(url)
-    said: list[str] = []
-    monkeypatch.setattr(foreground, "say", lambda text, err=False: said.append(text))
+    printed: list[str] = []
+    monkeypatch.setattr(foreground, "say", lambda text, err=False: printed.append(text))
 
     def play(
         play: Callable[[Up], Awaitable[None]], *, vllm: str | None = None, **about: Any
@@ -64,16 +66,16 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
         async def run() -> None:
             stack = Stack(engine, url, "127.0.0.1", FREE, **{"explorer": False, **about})
             running_stack = asyncio.create_task(foreground.run(stack, vllm=vllm))
-            up = Up(stack, said)
+            up = Up(stack, printed)
             try:
-                await up.says("Ctrl-C stops it.")
+                await up.waits_for("Ctrl-C stops it.")
                 await play(up)
             finally:
                 os.kill(os.getpid(), signal.SIGINT)
                 await running_stack
 
         asyncio.run(run())
-        return "\n".join(said)
+        return "\n".join(printed)
 
     yield play
     engine.dispose()
@@ -81,7 +83,7 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
 
 @pytest.fixture
 def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a program in the explorer's place."""
+    """Replace the explorer by a program."""
 
     def put(code: str) -> None:
         command = (sys.executable, "-c", code)
@@ -94,11 +96,10 @@ async def nothing(_: Up) -> None:
     """Stop at once."""
 
 
-def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) -> None:
-    """In the order in which a newcomer needs it."""
-    said = up(nothing)
+def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
+    printed = up(nothing)
     places = [
-        said.index(words)
+        printed.index(words)
         for words in (
             "Tailspan is up.",
             "  Metrics    http://127.0.0.1:",
@@ -112,8 +113,10 @@ def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) 
         )
     ]
     assert places == sorted(places)
-    assert "Explorer" not in said
-    assert "No GPU at hand" not in said  # a collector beside servers is not where one looks around
+    assert "Explorer" not in printed
+    assert (
+        "No GPU at hand" not in printed
+    )  # a collector beside servers is not where one looks around
 
 
 @pytest.mark.parametrize(
@@ -125,94 +128,75 @@ def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) 
         (None, "health check (Connection refused)"),
     ],
 )
-def test_the_server_to_watch_is_looked_at(
-    up: Callable[..., str],
-    stranger: Callable[..., str],
-    free_port: int,
-    answer: bytes | None,
-    words: str,
+def test_it_waits_for_the_server_to_watch(
+    up: RunUp, stranger: Callable[..., str], free_port: int, answer: bytes | None, words: str
 ) -> None:
-    """Whatever it says, it is waited for: it may be starting still."""
     vllm = stranger(answer) if answer is not None else f"http://127.0.0.1:{free_port}"
-    said = up(nothing, vllm=vllm)
-    assert words in said
-    assert "waiting for it" in said
-    assert "--host" not in said
+    printed = up(nothing, vllm=vllm)
+    assert words in printed
+    assert "waiting for it" in printed
+    assert "--host" not in printed
 
 
-def test_who_watches_another_machine_hears_that_it_cannot_reach_loopback(
-    up: Callable[..., str],
-) -> None:
-    """Its telemetry would never arrive, and nothing would say why."""
+def test_watching_another_machine_warns_that_it_cannot_reach_loopback(up: RunUp) -> None:
     assert "start with --host 0.0.0.0" in up(nothing, vllm="http://gpu-host.invalid:8000")
 
 
-def test_silence_is_told_with_how_to_connect(
-    up: Callable[..., str], free_port: int, monkeypatch: pytest.MonkeyPatch
+def test_silence_is_reported_once_with_how_to_connect(
+    up: RunUp, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while, once."""
     monkeypatch.setattr(foreground, "HEARD_NOTHING_S", 0.05)
 
     async def play(up: Up) -> None:
-        await up.says("Nothing has come from http://127.0.0.1:")
-        await up.says(install_plugin())
+        await up.waits_for("No telemetry has arrived from http://127.0.0.1:")
+        await up.waits_for(install_plugin())
 
     up(play, vllm=f"http://127.0.0.1:{free_port}")
 
 
-def test_a_server_that_is_heard_of_is_told_once(
-    up: Callable[..., str], request_row: Callable[..., RequestTimeline]
-) -> None:
-    """A newcomer sees that it works; a name cannot write on the terminal as it likes."""
-
+def test_the_first_telemetry_of_a_server_is_reported_once(up: RunUp, request_row: Row) -> None:
     async def play(up: Up) -> None:
         up.stack.arrivals.on_stored([request_row(replica="a"), request_row(replica="a")], [])
-        await up.says("Telemetry arrives from a.")
+        await up.waits_for("Telemetry arrives from a.")
         up.stack.arrivals.on_stored([request_row(replica="a"), request_row(replica="\x1b[2J")], [])
-        await up.says(r"Telemetry arrives from \x1b[2J.")
+        await up.waits_for(r"Telemetry arrives from \x1b[2J.")
 
-    said = up(play)
-    assert said.count("Telemetry arrives from a.") == 1
-    assert "Stopped. 4 requests" in said
+    printed = up(play)
+    assert printed.count("Telemetry arrives from a.") == 1
+    assert "Stopped. 4 requests" in printed
 
 
-def test_servers_without_end_are_not_told_without_end(
-    up: Callable[..., str], request_row: Callable[..., RequestTimeline]
-) -> None:
-    """The rest is summed up."""
-
+def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
     async def play(up: Up) -> None:
         up.stack.arrivals.on_stored([request_row(replica=f"r{n}") for n in range(100)], [])
-        await up.says("There may be more servers")
+        await up.waits_for("There may be more servers")
 
     assert up(play).count("Telemetry arrives from") == MOST_NAMED
 
 
-def test_an_explorer_that_dies_is_told_and_the_rest_goes_on(
-    up: Callable[..., str], explorer_is: Callable[[str], None]
+def test_an_explorer_that_dies_is_reported_and_the_rest_goes_on(
+    up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
-    """With its status, its last words, and where they stand."""
     explorer_is("import sys; sys.exit('no such page')")
 
     async def play(up: Up) -> None:
-        await up.says("The explorer ended with status 1; the rest goes on.")
+        await up.waits_for("The explorer ended with status 1 and is restarted.")
         assert await up.serves()
 
-    said = up(play, explorer=True)
-    assert "  Explorer   did not start; see " in said
-    assert "explorer.log):\nno such page" in said
+    printed = up(play, explorer=True)
+    assert "  Explorer   did not start; see " in printed
+    assert "explorer.log):\nno such page" in printed
 
 
 def test_a_child_that_dies_is_started_again_and_named_meanwhile(
-    up: Callable[..., str], explorer_is: Callable[[str], None]
+    up: RunUp, explorer_is: Callable[[str], None]
 ) -> None:
-    """After a pause; until it answers, it is a part that fails."""
     explorer_is("import sys; sys.exit('no such page')")
 
     async def play(up: Up) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while up.said.count("The explorer ended with status 1") < 2:
-            assert time.monotonic() < deadline, up.said
+        while up.printed.count("The explorer ended with status 1") < 2:
+            assert time.monotonic() < deadline, up.printed
             await asyncio.sleep(0.05)
         assert "explorer (ChildEnded)" in up.stack.supervisor.degraded
         assert up.stack.supervisor.vital == []
@@ -220,38 +204,30 @@ def test_a_child_that_dies_is_started_again_and_named_meanwhile(
     up(play, explorer=True)
 
 
-def test_an_explorer_that_takes_its_time_is_told_where_it_will_be(
-    up: Callable[..., str],
-    explorer_is: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_slow_explorer_is_announced_with_its_address(
+    up: RunUp, explorer_is: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow machine is no failure."""
     monkeypatch.setattr(kept_children, "EXPLORER_START_S", 0.05)
     explorer_is("import signal; signal.pause()")
-    assert "(does not answer yet; its log is " in up(nothing, explorer=True)
+    assert "(not ready yet; its log is " in up(nothing, explorer=True)
 
 
-def test_a_simulation_is_called_one(
-    up: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And nobody is told to connect a server; a simulator that ends is told of, too."""
+def test_a_simulation_is_announced(up: RunUp, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-c", "print('simulated enough')")
     monkeypatch.setattr(children, "ourselves", lambda *_: command)
 
     async def play(up: Up) -> None:
-        await up.says("The simulator ended with status 0; the rest goes on.")
+        await up.waits_for("The simulator ended with status 0 and is restarted.")
 
-    said = up(play, simulate=True)
-    assert "The fleet is simulated" in said
-    assert "pip install" not in said
+    printed = up(play, simulate=True)
+    assert "The fleet is simulated" in printed
+    assert "pip install" not in printed
 
 
-def test_a_defect_in_the_talking_does_not_stop_the_collecting(
-    up: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    request_row: Callable[..., RequestTimeline],
+def test_a_defect_in_the_output_does_not_stop_the_collector(
+    up: RunUp, monkeypatch: pytest.MonkeyPatch, request_row: Row
 ) -> None:
-    """It is raised when all else has been stopped well."""
+    """It is raised after everything else has stopped."""
     monkeypatch.setattr(foreground, "label", lambda _: 1 // 0)
 
     async def play(up: Up) -> None:
@@ -262,13 +238,10 @@ def test_a_defect_in_the_talking_does_not_stop_the_collecting(
         up(play)
 
 
-def test_gpus_that_are_sampled_are_told(
-    up: Callable[..., str], install: Callable[..., Driver]
-) -> None:
-    """Once; a machine without one hears nothing of it."""
+def test_sampled_gpus_are_announced_once(up: RunUp, install: Callable[..., Driver]) -> None:
     install(Card(), Card("GPU-2"))
 
     async def wait(up: Up) -> None:
-        await up.says("GPUs: 2 by nvml")
+        await up.waits_for("GPUs: 2 by nvml")
 
     assert up(wait, gpus=GpuSetup(local=True)).count("GPUs:") == 1

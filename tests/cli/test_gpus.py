@@ -1,5 +1,3 @@
-"""`tailspan gpus`: GPUs as they are now, and told to a collector that is elsewhere."""
-
 import asyncio
 import json
 import os
@@ -34,6 +32,10 @@ from server.gpu_setup import GpuSetup
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import H100, Card, Driver
 
+Stranger = Callable[..., str]
+HttpAnswer = Callable[..., bytes]
+
+
 install = gpus_of_tests.install
 Install = Callable[..., Driver]
 DCGM = (
@@ -44,7 +46,7 @@ DCGM = (
 
 @pytest.fixture(autouse=True)
 def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this machine has."""
+    """The machine of the tests may have an AMD GPU."""
 
     def load() -> None:
         raise ReaderError(Absence(Why.NO_PACKAGE))
@@ -71,11 +73,10 @@ def gpus(*words: str) -> Result:
 
 
 def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
-    """And below it what one cannot tell, and why."""
     install(Card(processes=[os.getpid()]), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
-    told = gpus("--gpu-replica", "1=embed-0")
-    assert told.exit_code == 0, told.output
-    header, first, last, *why = told.stdout.splitlines()
+    shown = gpus("--gpu-replica", "1=embed-0")
+    assert shown.exit_code == 0, shown.output
+    header, first, last, *why = shown.stdout.splitlines()
     assert re.split(r"\s{2,}", header)[:6] == [
         "gpu", "model", "replica", "throttled by", "DRAM %", "DRAM GB/s",
     ]  # fmt: skip
@@ -93,26 +94,24 @@ def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
 
 
 def test_json_has_an_object_a_gpu(install: Install) -> None:
-    """The fields of a sample, unknown null; `absent` says why."""
     install(Card(processes=[2**30], supports_gpm=False))
     [line] = gpus("--format", "json").stdout.splitlines()
-    told = json.loads(line)
-    assert told["gpu"] == "GPU-1"
-    assert (told["source"], told["power_w"], told["processes"]) == ("nvml", 512.5, [2**30])
-    assert told["foreign_processes"] == 1
-    assert told["dram_bandwidth_ratio"] is None
-    assert told["absent"]["dram_bandwidth_ratio"] == {
+    shown = json.loads(line)
+    assert shown["gpu"] == "GPU-1"
+    assert (shown["source"], shown["power_w"], shown["processes"]) == ("nvml", 512.5, [2**30])
+    assert shown["foreign_processes"] == 1
+    assert shown["dram_bandwidth_ratio"] is None
+    assert shown["absent"]["dram_bandwidth_ratio"] == {
         "why": "not_supported",
         "detail": "older than Hopper; a dcgm-exporter may report it",
     }
-    assert abs(told["at"] - time.time()) < 60
+    assert abs(shown["at"] - time.time()) < 60
 
 
-def test_without_a_gpu_it_says_why(nowhere: None) -> None:
-    """As nothing that fails: most machines have none."""
-    told = gpus()
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert told.stdout == (
+def test_without_a_gpu_it_gives_the_reason(nowhere: None) -> None:
+    shown = gpus()
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout == (
         "No GPU reports. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
     )
     silent = gpus("--format", "json")
@@ -122,63 +121,64 @@ def test_without_a_gpu_it_says_why(nowhere: None) -> None:
 @pytest.mark.parametrize(
     "code", ["NVML_ERROR_NO_PERMISSION", "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "NVML_ERROR_UNKNOWN"]
 )
-def test_a_driver_that_fails_is_told_with_its_reason(install: Install, code: str) -> None:
-    """Exit 2: there is something here, and it cannot be reached."""
+def test_a_failing_driver_exits_2_with_the_reason(install: Install, code: str) -> None:
     install(Card()).failing["nvmlInitWithFlags"] = getattr(pynvml, code)
-    told = gpus()
-    assert told.exit_code == 2
-    assert "No GPU reports. nvml: " in told.stdout
+    shown = gpus()
+    assert shown.exit_code == 2
+    assert "No GPU reports. nvml: " in shown.stdout
 
 
-def test_a_lost_gpu_is_told_beside_the_others(install: Install) -> None:
-    """On stderr, so that the table stays one."""
+def test_a_lost_gpu_is_reported_on_stderr(install: Install) -> None:
     lost = {"nvmlDeviceGetUUID": pynvml.NVML_ERROR_GPU_IS_LOST}
     install(Card(failing=lost), Card("GPU-2"))
-    told = gpus()
-    assert told.stderr == "nvml: GPU 0: lost (NVML: gpu is lost)\n"
-    assert (told.exit_code, "GPU-2" in told.stdout) == (0, True)
+    shown = gpus()
+    assert shown.stderr == "nvml: GPU 0: lost (NVML: gpu is lost)\n"
+    assert (shown.exit_code, "GPU-2" in shown.stdout) == (0, True)
     install(Card(failing=lost))
     alone = gpus()
     assert (alone.exit_code, alone.stderr) == (2, "nvml: GPU 0: lost (NVML: gpu is lost)\n")
 
 
 def test_an_exporters_gpus_are_shown(
-    nowhere: None, stranger: Callable[..., str], http_answer: Callable[..., bytes]
+    nowhere: None, stranger: Stranger, http_answer: HttpAnswer
 ) -> None:
-    """With the replica that its labels make."""
     url = stranger({"/metrics": http_answer(body=DCGM)})
     [line] = gpus(
         "--dcgm", url, "--dcgm-replica", "{pod}:8000", "--format=json"
     ).stdout.splitlines()
-    told = json.loads(line)
-    assert (told["replica"], told["gpu"], told["power_w"]) == ("chat-0:8000", "GPU-a", 301.25)
+    shown = json.loads(line)
+    assert (shown["replica"], shown["gpu"], shown["power_w"]) == ("chat-0:8000", "GPU-a", 301.25)
     only = gpus("--gpus=off", "--dcgm", "http://127.0.0.1:1")
     assert only.exit_code == 2
     assert "unreachable" in only.output
 
 
-@pytest.mark.parametrize("verb", ["gpus", "up", "collect"])
+WRONG_OPTIONS = [
+    (["--gpus", "some"], ["--gpus", "some", "auto"]),
+    (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
+    (["--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
+    (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
+    (["--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "0=b", "already"]),
+    (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
+]
+
+
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "shown"),
     [
-        (["--gpus", "some"], ["--gpus", "some", "auto"]),
-        (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
-        (["--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
-        (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
-        (
-            ["--gpu-replica", "0=a", "--gpu-replica", "0=b"],
-            ["--gpu-replica", "0=b", "already assigned to a"],
-        ),
-        (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
+        *(([verb, *w], shown) for verb in ("gpus", "up", "collect") for w, shown in WRONG_OPTIONS),
+        (["gpus", "--gpus", "off"], ["no GPU to sample"]),
+        (["gpus", "--endpoint", "collector:4318"], ["collector:4318", "http://HOST:PORT"]),
+        (["gpus", "--endpoint", "http://me:s3cret@c:1"], ["--endpoint", "must not contain an @"]),
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
-    verb: str, words: list[str], told: list[str]
+    words: list[str], shown: list[str]
 ) -> None:
-    """Before anything starts."""
-    done = CliRunner().invoke(tailspan, [verb, *words])
+    done = CliRunner().invoke(tailspan, words)
     assert done.exit_code == 2
-    assert all(part in done.output for part in told), done.output
+    assert all(part in done.output for part in shown), done.output
+    assert "s3cret" not in done.output
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,9 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
         (["collect"], True, []),
     ],
 )
-def test_up_samples_what_it_is_told_to(
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    local: bool,
-    places: list[str],
+def test_up_samples_the_chosen_gpus(
+    url: str, monkeypatch: pytest.MonkeyPatch, words: list[str], local: bool, places: list[str]
 ) -> None:
-    """By itself this machine's; among simulated GPUs a real one would be a stranger."""
     given: dict[str, Any] = {}
 
     async def run(_stack: object, *, vllm: str | None) -> None:
@@ -214,22 +209,6 @@ def test_up_samples_what_it_is_told_to(
     assert setup.configured.by_gpu == {"0": "chat-0"}
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--gpus", "off"], ["nothing to look at"]),
-        (["--endpoint", "collector:4318"], ["--endpoint", "collector:4318", "http://HOST:PORT"]),
-        (["--endpoint", "http://me:s3cret@c:1"], ["--endpoint", "must not hold an @"]),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(words: list[str], told: list[str]) -> None:
-    """And a password is not repeated."""
-    done = CliRunner().invoke(tailspan, ["gpus", *words])
-    assert done.exit_code == 2
-    assert all(part in done.output for part in told), done.output
-    assert "s3cret" not in done.output
-
-
 class Post:
     """Answers every message with one outcome."""
 
@@ -238,14 +217,13 @@ class Post:
         self.bodies: list[bytes] = []
 
     def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
-        """Record the body."""
         assert (path, content_type) == ("/v1/metrics", "application/x-protobuf")
         self.bodies.append(body)
         return self.outcome
 
 
 def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: Any) -> str:
-    """Sample until a message was offered, then stop; what it said."""
+    """Sample until a message was offered, then stop; return the output."""
     forwarder = Forwarder(post, **about)
 
     async def run() -> None:
@@ -263,21 +241,20 @@ def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: A
             await gpu_agent.run(setup, forwarder, "http://collector:4318")
 
     asyncio.run(run())
-    said: str = capsys.readouterr().out
-    return said
+    printed: str = capsys.readouterr().out
+    return printed
 
 
 def test_samples_are_sent_until_it_is_stopped(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """And at the end it says how many."""
     install(Card())
     post = Post(Outcome(Verdict.ACCEPTED))
-    said = sampled(post, monkeypatch, capsys)
+    printed = sampled(post, monkeypatch, capsys)
     assert len(post.bodies) == 1
-    assert said.splitlines() == [
+    assert printed.splitlines() == [
         "Sampling GPUs for http://collector:4318. Ctrl-C stops it.",
-        "1 samples of GPUs in 1 messages sent; none dropped.",
+        "1 GPU samples in 1 messages sent; none dropped.",
     ]
 
 
@@ -285,8 +262,8 @@ def test_samples_are_sent_until_it_is_stopped(
     ("outcome", "room", "words"),
     [
         (Outcome(Verdict.REFUSED), 2**20, "1 were refused"),
-        (Outcome(Verdict.UNREACHABLE), 2**20, "1 found no collector in time"),
-        (Outcome(Verdict.ACCEPTED), 1, "1 found no room"),
+        (Outcome(Verdict.UNREACHABLE), 2**20, "1 expired before the collector was back"),
+        (Outcome(Verdict.ACCEPTED), 1, "1 did not fit in the queue"),
     ],
 )
 def test_what_is_dropped_is_counted(
@@ -297,16 +274,15 @@ def test_what_is_dropped_is_counted(
     room: int,
     words: str,
 ) -> None:
-    """A collector that refuses, or is away; a queue without room."""
     install(Card())
-    said = sampled(Post(outcome), monkeypatch, capsys, queued_bytes=room)
-    assert said.splitlines()[-1] == f"1 samples of GPUs in 0 messages sent; dropped: {words}."
+    printed = sampled(Post(outcome), monkeypatch, capsys, queued_bytes=room)
+    assert printed.splitlines()[-1] == f"1 GPU samples in 0 messages sent; dropped: {words}."
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
+    ("states", "printed"),
     [
-        ([], "There is no GPU here; looking again every minute."),
+        ([], "There is no GPU here. Tailspan checks again every minute."),
         ([ReaderState("nvml", up=True)], "GPUs: 0 by nvml."),
         (
             [ReaderState("nvml", up=False, absence=Absence(Why.TIMEOUT))],
@@ -314,44 +290,41 @@ def test_what_is_dropped_is_counted(
         ),
     ],
 )
-def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
-    """GpuReading when it changes."""
-    assert gpu_tables.standing(states) == said
+def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) -> None:
+    assert gpu_tables.standing(states) == printed
 
 
 @pytest.mark.parametrize(
-    ("away", "sent", "held_bytes", "then", "said"),
+    ("away", "sent", "held_bytes", "then", "printed"),
     [
         (False, 5, 0, False, None),
         (False, 5, 900, False, None),
         (False, 0, 0, False, None),
-        (False, 0, 900, True, "takes nothing just now"),
+        (False, 0, 900, True, "does not accept messages"),
         (True, 0, 1_800, True, None),
-        (True, 1, 900, False, "takes it again"),
+        (True, 1, 900, False, "accepts messages again"),
     ],
 )
-def test_a_collector_that_goes_away_is_told_once_and_so_is_its_return(
-    away: bool, sent: int, held_bytes: int, then: bool, said: str | None
+def test_a_lost_collector_and_its_return_are_reported_once(
+    away: bool, sent: int, held_bytes: int, then: bool, printed: str | None
 ) -> None:
-    """By what was sent between two looks."""
     now, news = gpu_agent.taking(away, sent, held_bytes)
     assert now is then
-    assert (news is None) == (said is None)
-    assert said is None or said in str(news)
+    assert (news is None) == (printed is None)
+    assert printed is None or printed in str(news)
 
 
 def test_what_still_waits_at_the_end_is_dropped_too() -> None:
-    """A collector that swallows every byte and never answers."""
+    """The collector reads every byte and never answers."""
     results = {"sent": 2, "expired": 0, "full": 0, "refused": 0}
-    said = gpu_agent.summary(48, 6, results)
-    assert said == "48 samples of GPUs in 2 messages sent; dropped: 4 still waited."
+    printed = gpu_agent.summary(48, 6, results)
+    assert printed == "48 GPU samples in 2 messages sent; dropped: 4 still waited."
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_an_agent_tells_a_collector_and_ends_at_ctrl_c(
-    stranger: Callable[..., str], http_answer: Callable[..., bytes], tmp_path: Path
+def test_an_agent_sends_to_a_collector_and_ends_at_ctrl_c(
+    stranger: Stranger, http_answer: HttpAnswer, tmp_path: Path
 ) -> None:
-    """As a process of its own; what arrives is kept under the replica."""
     sink = MemorySink()
     url = stranger({"/metrics": http_answer(body=DCGM)})
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
@@ -362,16 +335,16 @@ def test_an_agent_tells_a_collector_and_ends_at_ctrl_c(
         agent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
         assert sink.submitted.acquire(timeout=60)
         agent.send_signal(signal.SIGINT)
-        said, _ = agent.communicate(timeout=60)
+        printed, _ = agent.communicate(timeout=60)
     assert agent.returncode == 0
-    assert re.search(r"\d+ samples of GPUs in \d+ messages sent; none dropped\.\n$", said)
+    assert re.search(r"\d+ GPU samples in \d+ messages sent; none dropped\.\n$", printed)
     assert {(each.replica, each.gpu, each.power_w) for each in sink.gpus} == {
         ("chat-0", "GPU-a", 301.25)
     }
 
 
-def test_the_doctor_says_what_a_gpu_cannot_tell(install: Install) -> None:
-    """As nothing that is amiss; one that tells everything is well."""
+def test_the_doctor_lists_what_a_gpu_does_not_report(install: Install) -> None:
+    """This is no failure."""
     install(Card(), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
     whole, partly = gpu_checks.local()
     assert (whole.ok, whole.mend) == (True, None)
@@ -382,7 +355,6 @@ def test_the_doctor_says_what_a_gpu_cannot_tell(install: Install) -> None:
 
 
 def test_the_doctor_is_content_without_a_gpu(nowhere: None) -> None:
-    """And says how it knows."""
     [found] = gpu_checks.local()
     assert (found.check, found.ok, found.mend) == ("gpus", True, None)
     assert "nvml: no_library" in found.detail
@@ -397,10 +369,9 @@ def test_the_doctor_is_content_without_a_gpu(nowhere: None) -> None:
         ("nvmlDeviceGetCount_v2", "NVML_ERROR_UNKNOWN", "nvidia-smi"),
     ],
 )
-def test_the_doctor_says_how_to_mend_what_fails(
+def test_the_doctor_has_a_remedy_for_each_failure(
     install: Install, function: str, code: str, mend: str
 ) -> None:
-    """By the reason."""
     install(Card()).failing[function] = getattr(pynvml, code)
     [found] = gpu_checks.local()
     assert found.ok is False
@@ -408,29 +379,25 @@ def test_the_doctor_says_how_to_mend_what_fails(
 
 
 def test_the_doctor_asks_a_running_tailspan_for_its_readers(
-    stranger: Callable[..., str], http_answer: Callable[..., bytes]
+    exported: Callable[[str], tuple[str, int]],
 ) -> None:
-    """Up or down, with what was amiss; a hostile name is harmless."""
-    told = (
+    shown = (
         'tailspan_gpu_reader_up{reader="nvml"} 1\n'
         'tailspan_gpu_reader_up{reader="http://x\x1b[31m"} 0\n'
         'tailspan_gpu_reader_failures_total{reader="http://x\x1b[31m",reason="timeout"} 4\n'
     )
-    for body, expected in ((told, 2), ("", 0), ("tailspan_gpu_reader_up{", 0)):
-        host, _, port = stranger({"/metrics": http_answer(body=body)})[7:].partition(":")
-        found = list(gpu_checks.readers(host, int(port)))
+    for body, expected in ((shown, 2), ("", 0), ("tailspan_gpu_reader_up{", 0)):
+        found = list(gpu_checks.readers(*exported(body)))
         assert len(found) == expected
         if found:
             up, down = found
             assert (up.ok, up.detail) == (True, "nvml is up")
-            assert (down.ok, "4 timeout" in down.detail, "\x1b" in down.detail) == (
-                False,
-                True,
-                False,
-            )
+            assert down.ok is False
+            assert "4 timeout" in down.detail
+            assert "\x1b" not in down.detail
 
 
 def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
-    """Which is what tests and a simulation have."""
+    """Tests and simulations have such a setup."""
     assert not GpuSetup().any
     assert GpuSetup().configured == ConfiguredOwners()

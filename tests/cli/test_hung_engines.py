@@ -1,5 +1,3 @@
-"""A server that hangs, as `tailspan doctor` and `tailspan slo status` report it."""
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,7 @@ Keep = Callable[..., None]
 
 @pytest.fixture
 def keep(url: str) -> Keep:
-    """Store a sample of a server as of now."""
+    """Store a current sample of a server."""
 
     def make(replica: str, in_flight: int | None, step_age_s: float | None) -> None:
         engine = open_database(url)
@@ -40,19 +38,19 @@ def keep(url: str) -> Keep:
     return make
 
 
-def test_a_server_that_hangs_is_a_failure_with_what_to_do(url: str, keep: Keep) -> None:
-    """By name, with its requests and the time without a step."""
+def test_a_server_that_hangs_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
     keep("vllm-0", 12, 95.0)
     keep("vllm-1", 3, 0.4)
     (found,) = hung_engines.steps(url)
     assert found.ok is False
-    assert found.detail == "vllm-0 has 12 requests running and has made no step for 95 s"
+    assert (
+        found.detail == "vllm-0 has 12 requests running, but its engine has taken no step for 95 s"
+    )
     assert found.mend is not None
     assert "server's log" in found.mend
 
 
 def test_servers_that_step_are_fine_and_silence_is_another_finding(url: str, keep: Keep) -> None:
-    """Nothing is said of servers that do not report their requests."""
     keep("older", None, None)
     assert list(hung_engines.steps(url)) == []
     keep("idle", 0, None)
@@ -61,16 +59,16 @@ def test_servers_that_step_are_fine_and_silence_is_another_finding(url: str, kee
 
 
 def test_a_database_that_cannot_be_read_is_left_to_its_own_check(tmp_path: Path) -> None:
-    """It says so."""
     assert list(hung_engines.steps(f"sqlite:///{tmp_path}/none.db")) == []
 
 
 def test_the_status_of_objectives_names_a_server_that_hangs(url: str, keep: Keep) -> None:
-    """Its requests are not counted yet, and the exit status is 1."""
     keep("vllm-0", 1, 95.0)
     result = CliRunner().invoke(tailspan, ["slo", "status", "--database", url])
     assert result.exit_code == 1
-    assert "vllm-0 has 1 request running and has made no step for 95 s" in result.stderr
+    assert (
+        "vllm-0 has 1 request running, but its engine has taken no step for 95 s" in result.stderr
+    )
     keep("vllm-0", 1, 0.4)
     result = CliRunner().invoke(tailspan, ["slo", "status", "--database", url])
     assert (result.exit_code, result.stderr) == (0, "")

@@ -15,7 +15,7 @@ SERVERS = ("up", "collect", "ui")
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command and subcommand, by the words that name it."""
+    """Yield every command and subcommand, by the words that name it."""
     context = click.Context(tailspan)
     for verb in COMMANDS:
         command = tailspan.get_command(context, verb)
@@ -27,7 +27,6 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
 
 @pytest.mark.parametrize(("words", "command"), list(_commands()))
 def test_every_command_has_examples_and_prints_json(words: str, command: click.Command) -> None:
-    """Only groups, which print nothing themselves, and servers have no --format."""
     result = CliRunner().invoke(tailspan, [*words.split(), "--help"])
     assert result.exit_code == 0
     assert f"tailspan {words}" in result.output.partition("Examples:")[2]
@@ -35,15 +34,14 @@ def test_every_command_has_examples_and_prints_json(words: str, command: click.C
         assert "--format [text|json]" in result.output
 
 
-def test_a_verb_that_is_not_exits_2() -> None:
-    """With its name."""
+def test_an_unknown_command_exits_2() -> None:
     result = CliRunner().invoke(tailspan, ["explode"])
     assert result.exit_code == 2
     assert "No such command 'explode'" in result.stderr
 
 
 def test_help_imports_no_command() -> None:
-    """Each brings libraries; all of them take a second."""
+    """Importing all commands takes a second."""
     code = (
         "import sys; from cli.main import tailspan;"
         " tailspan.main(['--help'], standalone_mode=False);"
@@ -55,7 +53,6 @@ def test_help_imports_no_command() -> None:
 
 
 def test_the_version_is_the_distributions() -> None:
-    """For a report of a defect."""
     result = CliRunner().invoke(tailspan, ["--version"])
     assert result.output == f"tailspan, version {metadata.version('tailspan')}\n"
 
@@ -80,10 +77,9 @@ def test_the_version_is_the_distributions() -> None:
         (("slo", "rules", "--selector", 'slo="x"'), "--selector"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_named(
+def test_an_impossible_value_is_named(
     words: tuple[str, ...], named: str, fill: Callable[..., None], url: str
 ) -> None:
-    """Before anything is started; no traceback, and no exit status that means a finding."""
     fill()
     has_none = ("up", "simulate", "slo")
     database = () if words[0] in has_none else ("--database", url)

@@ -1,5 +1,3 @@
-"""`tailspan slo notify`: see what would be sent, and try it."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +6,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
+
+Notify = Callable[..., Result]
+
 
 CONFIG = """\
 explorer_url: https://tailspan.example.org
@@ -37,8 +38,7 @@ def notify(tmp_path: Path) -> Callable[..., Result]:
     return run
 
 
-def test_without_a_test_nothing_is_sent(notify: Callable[..., Result]) -> None:
-    """Each channel's message is shown, without addresses and keys."""
+def test_without_a_test_nothing_is_sent(notify: Notify) -> None:
     shown = notify("http://127.0.0.1:1")
     assert shown.exit_code == 0
     assert "on-call: pagerduty, for page" in shown.stdout
@@ -46,19 +46,16 @@ def test_without_a_test_nothing_is_sent(notify: Callable[..., Result]) -> None:
     assert "Authorization: ***" in shown.stdout
     assert "Tailspan-Signature: ***" in shown.stdout
     lines = notify("http://127.0.0.1:1", "--format", "json", "--resolved").stdout.splitlines()
-    told = {each["channel"]: each for each in map(json.loads, lines)}
-    assert list(told) == ["on-call", "team", "manager", "hook"]
-    assert told["on-call"]["body"]["event_action"] == "resolve"
-    assert told["hook"]["body"]["test"] is True
-    assert "[test] [over]" in told["team"]["body"]["text"]
+    printed = {each["channel"]: each for each in map(json.loads, lines)}
+    assert list(printed) == ["on-call", "team", "manager", "hook"]
+    assert printed["on-call"]["body"]["event_action"] == "resolve"
+    assert printed["hook"]["body"]["test"] is True
+    assert "[test] [over]" in printed["team"]["body"]["text"]
 
 
-def test_a_test_tells_what_comes_back(
-    notify: Callable[..., Result],
-    stranger: Callable[..., str],
-    http_answer: Callable[..., bytes],
+def test_a_test_shows_each_channels_answer(
+    notify: Notify, stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    """By channel; exit status 1 where one does not take it."""
     url = stranger(
         {
             "/pd": http_answer(202, "Accepted", '{"status": "success"}'),
@@ -82,8 +79,7 @@ def test_a_test_tells_what_comes_back(
     }  # fmt: skip
 
 
-def test_wrong_usage_says_what_is_allowed(notify: Callable[..., Result], tmp_path: Path) -> None:
-    """A channel that is none, a file that is none, one that is wrong."""
+def test_wrong_usage_names_what_is_allowed(notify: Notify, tmp_path: Path) -> None:
     result = notify("http://127.0.0.1:1", "--channel", "nobody")
     assert result.exit_code == 2
     assert "allowed: on-call, team, manager, hook" in result.stderr

@@ -1,9 +1,6 @@
-"""Objectives that count none of the requests, as `tailspan doctor` reports them."""
-
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +10,11 @@ from cli.checks.findings import Finding
 from cli.checks.objectives import objectives
 from cli.main import tailspan
 from telemetry.requests import RequestTimeline
+
+Look = Callable[..., list[Finding]]
+Receive = Callable[..., None]
+Exported = Callable[[str], tuple[str, int]]
+
 
 METRICS = """\
 # TYPE tailspan_slo_events counter
@@ -26,23 +28,8 @@ tailspan_clock_lead_seconds{source="r0"} -400
 
 
 @pytest.fixture
-def exported(
-    stranger: Callable[..., str], http_answer: Callable[..., bytes]
-) -> Callable[[str], tuple[str, int]]:
-    """A Tailspan that exports this; its host and port."""
-
-    def serve(metrics: str) -> tuple[str, int]:
-        address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))
-        assert address.hostname is not None
-        assert address.port is not None
-        return address.hostname, address.port
-
-    return serve
-
-
-@pytest.fixture
 def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
-    """Look where no Tailspan runs, or where one is."""
+    """Check with no Tailspan running, or with one."""
 
     def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[Finding]:
         return list(objectives(url, paths, host, port))
@@ -74,10 +61,8 @@ def receive(
     return store
 
 
-def test_native_spans_leave_the_default_objective_blind(
-    look: Callable[..., list[Finding]], receive: Callable[..., None]
-) -> None:
-    """They do not say whether an answer was streamed: a failure, with the reason and a remedy."""
+def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Receive) -> None:
+    """They do not report whether an answer was streamed."""
     receive(200, None)
     (found,) = look()
     assert found.ok is False
@@ -89,9 +74,8 @@ def test_native_spans_leave_the_default_objective_blind(
 
 
 def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
-    look: Callable[..., list[Finding]], receive: Callable[..., None]
+    look: Look, receive: Receive
 ) -> None:
-    """No request at all is no blindness."""
     assert look() == []
     receive(200, True)
     assert look() == [Finding("objectives", True, "counting their requests: chat")]
@@ -99,13 +83,9 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 
 @pytest.mark.parametrize(("late", "ok"), [(41, False), (40, True)])
 def test_requests_that_are_reported_late_are_a_failure_on_metrics(
-    look: Callable[..., list[Finding]],
-    receive: Callable[..., None],
-    exported: Callable[[str], tuple[str, int]],
-    late: int,
-    ok: bool,
+    look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """The store counts them when they ended, so it sees nothing of this."""
+    """The store counts requests when they end, so it cannot detect this."""
     receive(200, True)
     (found,) = look(*exported(METRICS % late))
     assert found.ok is ok
@@ -115,11 +95,9 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
 
 
 def test_a_past_that_was_sent_once_is_no_failure(
-    look: Callable[..., list[Finding]],
-    receive: Callable[..., None],
-    exported: Callable[[str], tuple[str, int]],
+    look: Look, receive: Receive, exported: Exported
 ) -> None:
-    """As by a simulation: it stays in the totals, and no sender is late any more."""
+    """A simulation sends one: it stays in the totals."""
     receive(200, True)
     (found,) = look(*exported((METRICS % 41_000).replace("-400", "-2")))
     assert found.ok
@@ -127,13 +105,9 @@ def test_a_past_that_was_sent_once_is_no_failure(
 
 @pytest.mark.parametrize(("late", "ok"), [(82, False), (80, True)])
 def test_groups_on_metrics_are_judged_together(
-    look: Callable[..., list[Finding]],
-    receive: Callable[..., None],
-    exported: Callable[[str], tuple[str, int]],
-    late: int,
-    ok: bool,
+    look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """Whichever group is exported last, and in whichever most requests are late."""
+    """Whichever group is exported last, and whichever has the late requests."""
     receive(200, True)
     groups = "".join(
         line.replace('slo="chat"', f'slo="chat",tenant="{tenant}"') % number
@@ -148,17 +122,13 @@ def test_groups_on_metrics_are_judged_together(
 
 
 def test_objectives_that_are_not_in_force_are_not_judged(
-    look: Callable[..., list[Finding]],
-    receive: Callable[..., None],
-    exported: Callable[[str], tuple[str, int]],
-    tmp_path: Path,
+    look: Look, receive: Receive, exported: Exported, tmp_path: Path
 ) -> None:
-    """Tailspan runs with other ones, which must be named to be judged."""
     receive(200, None)
     running = exported(METRICS.replace("chat", "web") % 0)
     (found,) = look(*running)
     assert found.ok is None
-    assert found.detail.endswith("not named here: web")
+    assert found.detail.endswith("not given to this command: web")
     file = tmp_path / "web.yaml"
     (default,) = OBJECTIVES.glob("*.yaml")
     file.write_text(default.read_text().replace("name: chat", "name: web"))
@@ -166,10 +136,7 @@ def test_objectives_that_are_not_in_force_are_not_judged(
     assert found.detail.startswith("web is blind in the last hour")
 
 
-def test_files_that_cannot_be_read_are_named(
-    look: Callable[..., list[Finding]], free_port: int, tmp_path: Path
-) -> None:
-    """With the key, the value and what is allowed."""
+def test_files_that_cannot_be_read_are_named(look: Look, free_port: int, tmp_path: Path) -> None:
     (found,) = look("127.0.0.1", free_port, tmp_path / "none.yaml")
     assert (found.ok, "none.yaml" in found.detail) == (False, True)
     file = tmp_path / "wrong.yaml"
@@ -181,10 +148,7 @@ def test_files_that_cannot_be_read_are_named(
     assert "allowed" in found.detail
 
 
-def test_doctor_takes_the_files_of_objectives(
-    receive: Callable[..., None], url: str, free_port: int
-) -> None:
-    """And exits with 1."""
+def test_doctor_takes_the_files_of_objectives(receive: Receive, url: str, free_port: int) -> None:
     receive(200, None)
     ports = [f"--{part}-port={free_port}" for part in ("grpc", "http", "metrics", "explorer")]
     words = ["doctor", "--database", url, *ports, "--objectives", str(OBJECTIVES)]

@@ -1,6 +1,5 @@
-"""`--sign-in` and `--base-path`: who may read the pages, and where they are found."""
+"""`--sign-in` and `--base-path`: who may read the pages, and at which address."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,33 +24,22 @@ allow: ["@example.org"]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sound one, which no variable names."""
+    """A valid sign-in file without secrets in variables."""
     monkeypatch.delenv("TAILSPAN_SIGN_IN", raising=False)
     path = tmp_path / "sign-in.yaml"
     path.write_text(WHOLE)
     return path
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
-    """What `tailspan ui` becomes."""
-    seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
-    monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
-    return seen
-
-
 def run(*words: str) -> Result:
-    """Run a verb."""
     return CliRunner().invoke(tailspan, words, catch_exceptions=False)
 
 
-def test_nobody_is_asked_unless_it_is_said(file: Path) -> None:
-    """As it was."""
+def test_sign_in_is_off_by_default(file: Path) -> None:
     assert sign_in_of(None, "/a/b/") == (None, "a/b")
 
 
 def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the option or by the variable; a path that says otherwise is a mistake."""
     asked, base_path = sign_in_of(file, "")
     assert asked is not None
     assert (asked[1].url, base_path) == ("https://ops.example.org/tail", "tail")
@@ -65,7 +53,6 @@ def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("verb", ["ui", "up"])
 def test_a_mistake_is_named_by_file_line_and_key(file: Path, verb: str) -> None:
-    """Before anything starts, and without the secret."""
     file.write_text(WHOLE.replace("allow: ", "alow: "))
     result = run(verb, "--sign-in", str(file))
     assert result.exit_code == 2
@@ -74,10 +61,9 @@ def test_a_mistake_is_named_by_file_line_and_key(file: Path, verb: str) -> None:
     assert "--sign-in: " in run(verb, "--sign-in", str(file.with_name("none.yaml"))).stderr
 
 
-def test_pages_that_ask_may_be_reached_by_others(
+def test_pages_with_sign_in_may_listen_on_any_address(
     file: Path, started: list[tuple[Sequence[str], Mapping[str, str]]]
 ) -> None:
-    """And no command line holds the secret."""
     result = run("ui", "--host", "0.0.0.0", "--port", "0", "--sign-in", str(file))
     assert result.exit_code == 0
     assert (
@@ -90,10 +76,7 @@ def test_pages_that_ask_may_be_reached_by_others(
     assert not any("S3CRET" in word for word in [*command, *environment.values()])
 
 
-def test_what_is_missing_is_said_with_how_to_have_it(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Authlib is an extra."""
+def test_a_missing_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("telemetry.installing.find_spec", lambda _: None)
     with pytest.raises(Unreachable, match=r"--sign-in needs the extra sign-in: pip install"):
         sign_in_of(file, "")

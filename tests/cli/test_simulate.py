@@ -15,14 +15,14 @@ from simulator.sending import Sent
 
 @dataclass
 class Runs:
-    """The plans that were to be carried out."""
+    """The plans that would be run."""
 
     plans: list[Plan] = field(default_factory=list)
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """What would have been run, without running it."""
+    """Record plans instead of running them."""
     seen = Runs()
 
     def run(plan: Plan, *_args: object) -> Sent:
@@ -34,7 +34,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> None:
-    """The defaults are what `make run` shows."""
     result = CliRunner().invoke(simulate, [])
     assert result.exit_code == 0, result.output
     (plan,) = runs.plans
@@ -49,7 +48,6 @@ def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> 
 
 
 def test_options_reach_the_plan(runs: Runs) -> None:
-    """An incident longer ago than the past begins with it."""
     options = "--replicas 3 --rate 2 --seed 9 --backfill 5m --duration 90s --incident engine_stall"
     result = CliRunner().invoke(simulate, [*options.split(), "--router", "round_robin"])
     assert result.exit_code == 0, result.output
@@ -60,30 +58,27 @@ def test_options_reach_the_plan(runs: Runs) -> None:
 
 
 def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
-    """Cause, severity, start and duration, each but the first with a default; no other one."""
     truth = tmp_path / "truth.jsonl"
     options = ["--fault", "engine_stall:1.5@40m+10m", "--fault", "tenant_flood", "--truth", truth]
     result = CliRunner().invoke(simulate, list(map(str, options)))
     assert result.exit_code == 0, result.output
     (plan,) = runs.plans
     assert plan.truth == truth
-    told = [(f.cause, f.severity, f.start_s, f.end_s) for f in plan.fleet.faults]
-    assert told == [
+    parts = [(f.cause, f.severity, f.start_s, f.end_s) for f in plan.fleet.faults]
+    assert parts == [
         ("engine_stall", 1.5, 2400.0, 3000.0),
         ("tenant_flood", 1.0, 3120.0, float("inf")),
     ]
 
 
 def test_a_fault_may_stand_beside_an_incident(runs: Runs) -> None:
-    """Two causes at once."""
     options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10s"]
     assert CliRunner().invoke(simulate, options).exit_code == 0
-    told = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]
-    assert told == [("kv_transfer", 1.0, 10.0), ("cold_start", 2.0, 3120.0)]
+    parts = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]
+    assert parts == [("kv_transfer", 1.0, 10.0), ("cold_start", 2.0, 3120.0)]
 
 
 def test_all_causes_are_listed(runs: Runs) -> None:
-    """Each on a line, with what it hurts; nothing is run."""
     result = CliRunner().invoke(simulate, ["--list-faults"])
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.output.splitlines()[1:]] == sorted(CAUSES)
@@ -91,7 +86,6 @@ def test_all_causes_are_listed(runs: Runs) -> None:
 
 
 def test_a_trace_is_replayed(runs: Runs, tmp_path: Path) -> None:
-    """In place of drawn arrivals and lengths, and without an incident of our own."""
     file = tmp_path / "trace.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,10\n2,200,20\n")
     result = CliRunner().invoke(simulate, ["--trace", str(file)])
@@ -106,13 +100,12 @@ def test_a_trace_is_replayed(runs: Runs, tmp_path: Path) -> None:
 
 
 def test_no_incident_is_a_choice(runs: Runs) -> None:
-    """`none` leaves the fleet alone."""
     assert CliRunner().invoke(simulate, ["--incident", "none"]).exit_code == 0
     assert runs.plans[0].fleet.faults == ()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "parts"),
     [
         (["--incident", "gremlins"], ["--incident", "gremlins", "prefill_interference"]),
         (["--rate", "0"], ["--rate", "0.0", "x>0"]),
@@ -132,18 +125,16 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
-    runs: Runs, options: list[str], told: list[str]
+    runs: Runs, options: list[str], parts: list[str]
 ) -> None:
-    """Exit 2, and one line that says it all."""
     result = CliRunner().invoke(simulate, options)
     assert result.exit_code == 2
     assert not runs.plans
-    for part in told:
+    for part in parts:
         assert part in result.output
 
 
 def test_a_signal_asks_for_a_clean_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM and SIGINT stop the run, which flushes; both are as before afterwards."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     stopped = []
 
@@ -161,5 +152,4 @@ def test_a_signal_asks_for_a_clean_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_shows_examples() -> None:
-    """Where a newcomer looks first."""
     assert "Examples:" in CliRunner().invoke(simulate, ["--help"]).output

@@ -1,5 +1,3 @@
-"""`tailspan slo`: for pipelines, for Prometheus, and for whoever wants to know."""
-
 import json
 import re
 import shutil
@@ -16,6 +14,11 @@ from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.alerting.notifications import Notification, keep_notifications
 from store.database import open_database
 from telemetry.requests import RequestTimeline
+
+Fill = Callable[..., None]
+Row = Callable[..., RequestTimeline]
+Asked = Callable[..., Result]
+
 
 START_S = 1_763_634_000
 
@@ -41,21 +44,18 @@ def slo(*words: str) -> Result:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A sound objective."""
     path = tmp_path / "chat.yaml"
     path.write_text(OBJECTIVE)
     return path
 
 
 def test_sound_objectives_pass(file: Path) -> None:
-    """Files, folders, and those that come along."""
     assert slo("check", str(file)).exit_code == 0
     assert slo("check", str(file.parent)).exit_code == 0
     assert slo("check").exit_code == 0
 
 
 def test_a_finding_stops_a_pipeline(file: Path) -> None:
-    """Named as an editor can jump to it, and as JSON."""
     file.write_text(OBJECTIVE.replace("0.99", "1.2") + "---\nkind: SLO\n")
     result = slo("check", str(file))
     assert result.exit_code == 1
@@ -72,14 +72,12 @@ def test_a_finding_stops_a_pipeline(file: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["check", "rules", "status"])
 def test_a_path_that_is_not_there_is_wrong_usage(verb: str, tmp_path: Path) -> None:
-    """Which is not a finding."""
     result = slo(verb, str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "no such file or folder" in result.stderr
 
 
 def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
-    """The same either way."""
     printed = slo("rules", str(file))
     assert printed.exit_code == 0
     written = tmp_path / "rules.yaml"
@@ -89,7 +87,6 @@ def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
 
 
 def test_rules_of_one_environment_say_which(file: Path) -> None:
-    """A selector is on each series and in the heading; anything else than matchers is refused."""
     done = slo("rules", str(file), "--selector", "env='prod'")
     assert done.exit_code == 0
     assert '# Only series with env="prod"' in done.output
@@ -101,7 +98,6 @@ def test_rules_of_one_environment_say_which(file: Path) -> None:
 
 
 def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
-    """With the reason; a bad address is wrong usage."""
     assert slo("rules", str(file), "--explorer-url", "javascript:alert(1)").exit_code == 2
     file.write_text(OBJECTIVE.replace("0.5", "0.4"))
     result = slo("rules", str(file), "--for", "vllm")
@@ -110,22 +106,15 @@ def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
 
 
 @pytest.fixture
-def asked(
-    file: Path,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
-) -> Callable[..., Result]:
-    """`status` after two hours: the first good, then so many of ten bad."""
+def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
+    """Return `status` after two hours: good for one, then so many of ten bad."""
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:
         file.write_text(OBJECTIVE.replace("0.99", target))
         fill(
             *(
                 request_row(
-                    10 * n,
-                    ttft_s=2.0 if n >= 360 and n % 10 < bad else 0.1,
-                    output_tokens=5,
+                    10 * n, ttft_s=2.0 if n >= 360 and n % 10 < bad else 0.1, output_tokens=5
                 )
                 for n in range(720)
             )
@@ -136,100 +125,87 @@ def asked(
     return ask
 
 
-def test_a_kept_promise_has_its_budget(asked: Callable[..., Result]) -> None:
-    """All of it."""
+def test_a_met_objective_has_its_budget(asked: Asked) -> None:
     result = asked(0)
     assert result.exit_code == 0
     assert "720 good of 720 requests, counted since 2025-11-20 10:20:00 UTC" in result.stdout
-    assert "100.0% of the budget left; burning at 0.00 (last 1h), which spends nothing" in (
+    assert "100.0% of the budget left; burning at 0.00 (last 1h), so no budget is spent" in (
         result.stdout
     )
 
 
-def test_a_burn_that_pages_is_a_finding(asked: Callable[..., Result]) -> None:
-    """With the pace, and how long the budget lasts."""
+def test_a_burn_that_pages_is_a_finding(asked: Asked) -> None:
     result = asked(5, "--format", "json")
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert (told["events"], told["bad"], told["counted_since"]) == (720, 180, START_S)
-    assert told["burn"]["1h"] == pytest.approx(50)
-    assert told["covered"] == pytest.approx(7215 / (30 * 86_400))
-    assert told["budget_left"] == pytest.approx(1 - 25 * 7215 / (30 * 86_400))
-    assert told["exhausted_in_s"] == pytest.approx(told["budget_left"] * 30 * 86_400 / 50)
-    assert [each["state"] for each in told["alerts"][:2]] == ["firing", "firing"]
+    status = json.loads(result.stdout)
+    assert (status["events"], status["bad"], status["counted_since"]) == (720, 180, START_S)
+    assert status["burn"]["1h"] == pytest.approx(50)
+    assert status["covered"] == pytest.approx(7215 / (30 * 86_400))
+    assert status["budget_left"] == pytest.approx(1 - 25 * 7215 / (30 * 86_400))
+    assert status["exhausted_in_s"] == pytest.approx(status["budget_left"] * 30 * 86_400 / 50)
+    assert [each["state"] for each in status["alerts"][:2]] == ["firing", "firing"]
 
 
-def test_an_objective_that_counts_none_of_the_requests_says_why(
-    file: Path,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
+def test_an_objective_that_counts_no_request_has_a_reason(
+    file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """As of vLLM's native spans, which do not say whether an answer was streamed."""
+    """vLLM's native spans do not report whether an answer was streamed."""
     file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
     shown = slo("status", str(file), *at).stdout
     assert "blind in the last hour: no request matches its `where`" in shown
-    told = json.loads(slo("status", str(file), *at, "--format", "json").stdout)
-    assert told["blind"] == "none_selected"
+    status = json.loads(slo("status", str(file), *at, "--format", "json").stdout)
+    assert status["blind"] == "none_selected"
 
 
 def test_an_objective_with_groups_is_blind_as_a_whole(
-    file: Path,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
+    file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """Each group lacks too few values to say so by itself; it is said once."""
+    """Each group lacks too few values to be blind by itself."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
     at = ["--at", str(START_S + 2_000), "--database", url]
     assert slo("status", str(file), *at).stdout.count("blind in the last hour") == 1
     lines = slo("status", str(file), *at, "--format", "json").stdout.splitlines()
-    told = [json.loads(line) for line in lines]
-    assert {each["slo"]: each["blind"] for each in told if each["blind"]} == {
+    status = [json.loads(line) for line in lines]
+    assert {each["slo"]: each["blind"] for each in status if each["blind"]} == {
         'chat{tenant="other"}': "unknown"
     }
-    assert len(told) == 41
+    assert len(status) == 41
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
 def test_rules_that_promtool_refuses_are_a_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prometheus has the last word on an expression."""
     assert slo("check", str(file)).exit_code == 0
     monkeypatch.setattr(promtool, "tailspan_rules", lambda *_: "groups: [{name: a, rules: 1}]")
     result = slo("check", str(file))
     assert result.exit_code == 1
-    assert f"{file}:8: promtool refuses it:" in result.stdout
+    assert f"{file}:8: promtool rejects it:" in result.stdout
 
 
-def test_nothing_counted_is_said_and_is_not_zero(
-    file: Path, url: str, fill: Callable[..., None]
-) -> None:
-    """Null where there is no answer."""
+def test_nothing_counted_is_null_and_not_zero(file: Path, url: str, fill: Fill) -> None:
     fill()
     result = slo("status", str(file), "--database", url)
     assert result.exit_code == 0
-    assert "nothing to count yet" in result.stdout
-    told = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
-    assert told["budget_left"] is None
-    assert told["counted_since"] is None
-    assert told["burn"]["1h"] is None
+    assert "no requests counted yet" in result.stdout
+    status = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
+    assert status["budget_left"] is None
+    assert status["counted_since"] is None
+    assert status["burn"]["1h"] is None
 
 
 def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
-    """Nothing to reach."""
     assert slo("status", str(file), "--database", url).exit_code == 2
     assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2
 
 
 def test_an_incident_after_the_instant_is_not_listed(
-    file: Path, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+    file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """--at asks as of then: what had not alerted is unknown, and what had not ended goes on."""
+    """`--at` shows the state at that time."""
     fill(request_row())
     engine = open_database(url)
     ended = START_S + 90
@@ -242,20 +218,17 @@ def test_an_incident_after_the_instant_is_not_listed(
         assert ("goes on" in shown) is (listed == "goes on")
 
 
-def test_who_was_not_told_is_shown(
-    file: Path, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
-) -> None:
-    """Given up or to be tried, with why; as JSON, who was told as well."""
+def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, request_row: Row) -> None:
     fill(request_row())
     engine = open_database(url)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
     keep_evaluation(engine, "chat", START_S, [page])
     row = Notification("chat", "page", START_S, "firing", "team", "{}", START_S)
     gone = replace(row, fired_unix_s=START_S - 9, channel="of-another-incident")
-    told = replace(row, channel="told", state="delivered", delivered_unix_s=START_S + 2)
+    delivered = replace(row, channel="sent", state="delivered", delivered_unix_s=START_S + 2)
     waiting = replace(row, channel="late", failures=3, next_unix_s=START_S + 9, problem="busy")
     dead = replace(row, state="dead", failures=1, problem="status 404: no_service")
-    keep_notifications(engine, [gone, told, waiting, dead])
+    keep_notifications(engine, [gone, delivered, waiting, dead])
     engine.dispose()
     at = ["--at", str(START_S + 60), "--database", url]
     shown = slo("status", str(file), *at).stdout
@@ -265,7 +238,7 @@ def test_who_was_not_told_is_shown(
     assert "another" not in shown
     rows = json.loads(slo("status", str(file), *at, "--format", "json").stdout)["notifications"]
     assert {each["channel"]: each["state"] for each in rows} == {
-        "told": "delivered", "late": "pending", "team": "dead"
+        "sent": "delivered", "late": "pending", "team": "dead"
     }  # fmt: skip
     assert next(each for each in rows if each["channel"] == "team") == {
         "severity": "page", "fired": START_S, "transition": "firing", "channel": "team",
@@ -274,25 +247,19 @@ def test_who_was_not_told_is_shown(
     }  # fmt: skip
 
 
-def test_that_no_data_comes_any_more_is_said_before_any_budget(
-    asked: Callable[..., Result], file: Path, url: str
-) -> None:
-    """Time without data counts as good: a budget alone would look healthy for ever."""
+def test_stale_data_is_reported_before_any_budget(asked: Asked, file: Path, url: str) -> None:
+    """Time without data counts as good, so the budget alone would look healthy."""
     assert "NO DATA" not in asked(0).stdout
     result = slo("status", str(file), "--database", url)
     assert result.stdout.startswith("NO DATA for ")
-    told = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
-    assert told["newest_data"] == START_S + 7_190
-    assert told["no_data_for_s"] > 3_600
+    status = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
+    assert status["newest_data"] == START_S + 7_190
+    assert status["no_data_for_s"] > 3_600
 
 
 def test_each_group_has_a_line_and_its_own_json(
-    file: Path,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
+    file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """The group that fails is a finding; the other has its whole budget."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(
         *(
@@ -301,9 +268,9 @@ def test_each_group_has_a_line_and_its_own_json(
         )
     )
     words = ("status", str(file), "--database", url, "--at", str(START_S + 7200))
-    told = slo(*words).stdout
-    assert 'chat{tenant="acme"}: 360 bad of 360;' in told
-    assert 'chat{tenant="globex"}: 0 bad of 360; 100.0% of the budget left' in told
+    status = slo(*words).stdout
+    assert 'chat{tenant="acme"}: 360 bad of 360;' in status
+    assert 'chat{tenant="globex"}: 0 bad of 360; 100.0% of the budget left' in status
     found = [json.loads(line) for line in slo(*words, "--format", "json").stdout.splitlines()]
     assert {each["slo"]: each["bad"] for each in found} == {
         'chat{tenant="other"}': 0,

@@ -22,7 +22,7 @@ POINTS = ["p50", "p90", "p95", "p99", "p99_low", "p99_high"]
 
 
 def objects(result: Result) -> list[dict[str, Any]]:
-    """What was printed, a JSON object a line."""
+    """Return the JSON object of each line."""
     assert result.exit_code == 0
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -30,7 +30,6 @@ def objects(result: Result) -> list[dict[str, Any]]:
 def test_json_has_the_contracts_keys_in_its_order(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
-    """The labels first, in the order asked for."""
     fill(request_row(1, tenant="a", model="m"))
     (group,) = objects(run("stats", "--by", "tenant,model", "--format", "json"))
     assert list(group) == ["tenant", "model", *COUNTS, *LATENCIES, "precision"]
@@ -40,7 +39,6 @@ def test_json_has_the_contracts_keys_in_its_order(
 def test_each_group_has_its_own_counts_rates_and_percentiles(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
-    """The window is ten minutes; the largest group comes first, unknown is a group."""
     fill(
         *(request_row(i, tenant="a", e2e_s=i / 100, output_tokens=6) for i in range(1, 501)),
         request_row(501, tenant="b", outcome=Outcome.ERROR, e2e_s=0.5),
@@ -61,7 +59,6 @@ def test_each_group_has_its_own_counts_rates_and_percentiles(
 
 
 def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requests) -> None:
-    """And `--where` narrows it."""
     fill(request_row(1, tenant="a"), request_row(2, tenant="b"))
     (group,) = objects(run("stats", "--format", "json"))
     assert group["requests"] == 2
@@ -70,7 +67,7 @@ def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requ
 
 
 def many(request_row: Requests) -> list[RequestTimeline]:
-    """Requests of two tenants, some without a latency, some that failed."""
+    """Requests of two tenants; some lack a latency, some failed."""
     return [
         request_row(
             i,
@@ -88,10 +85,9 @@ def many(request_row: Requests) -> list[RequestTimeline]:
 
 
 @pytest.mark.parametrize("by", ["", "tenant", "tenant,outcome", "streamed"])
-def test_rollups_tell_the_same_to_within_a_hundredth(
+def test_rollups_agree_to_within_a_hundredth(
     run: Run, fill: Fill, request_row: Requests, url: str, by: str
 ) -> None:
-    """Counts and rates alike, percentiles within 1 %, and it says which they are."""
     fill(*many(request_row))
     engine = open_database(url)
     settle(engine, START_S + 86_400)
@@ -109,10 +105,9 @@ def test_rollups_tell_the_same_to_within_a_hundredth(
                 assert other[latency][point] == (value and pytest.approx(value, rel=0.01))
 
 
-def test_what_is_older_than_requests_are_kept_is_told_from_rollups(
+def test_deleted_requests_are_answered_from_rollups(
     run: Run, fill: Fill, request_row: Requests, url: str
 ) -> None:
-    """A month of counts and percentiles, of which a week is there in rows."""
     fill(*many(request_row))
     engine = open_database(url)
     delete_older(engine, 86_400 * 10**9, (START_S + 2 * 86_400) * 10**9, pause=lambda: None)
@@ -124,10 +119,9 @@ def test_what_is_older_than_requests_are_kept_is_told_from_rollups(
     assert "simulated data" not in shown
 
 
-def test_rollups_are_not_asked_for_what_they_do_not_tell(
+def test_a_question_that_rollups_cannot_answer_reads_requests(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
-    """Of themselves they leave the answer to the requests."""
     fill(request_row(1))
     (group,) = objects(run("stats", "--by", "config", "--format", "json"))
     assert group["precision"] == "exact"
@@ -137,7 +131,6 @@ def test_rollups_are_not_asked_for_what_they_do_not_tell(
 
 
 def test_text_is_two_tables_under_a_heading(run: Run, fill: Fill, request_row: Requests) -> None:
-    """Counts by group, then each latency with the groups one under the other."""
     fill(
         *(request_row(i, tenant="a", queue_s=i / 1000) for i in range(1, 501)),
         request_row(501, tenant="b", source=Source.SIMULATOR, queue_s=2.0),
@@ -152,54 +145,48 @@ def test_text_is_two_tables_under_a_heading(run: Run, fill: Fill, request_row: R
         "a            500       0        0    0.833                -",
         "b              1       0        0  0.00167                -",
         "",
-        "latency  tenant     p50     p90     p95     p99  p99 lies in (95 %)",
+        "latency  tenant     p50     p90     p95     p99  p99 interval (95 %)",
     ]
     assert lines[-2:] == [
-        "queue    a       250 ms  450 ms  475 ms  495 ms    490 ms to 500 ms",
-        "queue    b       2.00 s  2.00 s  2.00 s  2.00 s    too few requests",
+        "queue    a       250 ms  450 ms  475 ms  495 ms     490 ms to 500 ms",
+        "queue    b       2.00 s  2.00 s  2.00 s  2.00 s     too few requests",
     ]
 
 
 @pytest.mark.parametrize(
-    ("by", "said"),
+    ("by", "wanted"),
     [
-        ("colour", "'colour' is no label to group by; allowed: outcome"),
-        ("tenant,", "'' is no label"),
-        ("request_id", "'request_id' is no label to group by"),
-        ("e2e_s", "'e2e_s' is no label"),
+        ("colour", "requests cannot be grouped by 'colour'; allowed: outcome"),
+        ("tenant,", "requests cannot be grouped by ''"),
+        ("request_id", "requests cannot be grouped by 'request_id'"),
+        ("e2e_s", "requests cannot be grouped by 'e2e_s'"),
         ("tenant,tenant", "tenant is given twice"),
     ],
 )
-def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, said: str) -> None:
-    """A group per request would be no statistics."""
+def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, wanted: str) -> None:
     fill()
     result = run("stats", "--by", by)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert wanted in result.stderr
 
 
-def test_nothing_found_says_what_to_do(run: Run, fill: Fill) -> None:
-    """No row of zeros: no data is not zero."""
+def test_nothing_found_has_a_hint(run: Run, fill: Fill) -> None:
     fill()
     result = run("stats", "--format", "json")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "holds no request yet" in result.stderr
+    assert "has no requests yet" in result.stderr
 
 
 def test_grouping_by_what_is_also_counted_works(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
-    """`outcome` is both a label and what errors are counted by."""
     fill(request_row(1), request_row(2, outcome=Outcome.ERROR))
     found = objects(run("stats", "--by", "outcome,streamed", "--format", "json"))
     assert [(group["outcome"], group["errors"]) for group in found] == [("error", 1), ("stop", 0)]
 
 
-def test_what_clients_and_engines_told_is_said_to_be_less(
-    run: Any, fill: Any, request_row: Any
-) -> None:
-    """A reader must not take it for the instrumentation's."""
+def test_weaker_sources_are_marked(run: Any, fill: Any, request_row: Any) -> None:
     fill(request_row(1), request_row(2, source=Source.NATIVE, basis=Basis.ENGINE))
-    told = run("stats").output
-    assert "1 from the engine's own spans" in told
-    assert "clients" not in told
+    printed = run("stats").output
+    assert "1 from the engine's native spans" in printed
+    assert "clients" not in printed

@@ -25,12 +25,12 @@ NOW = 1_763_634_000 * S  # 2025-11-20 10:20:00 UTC
     ],
 )
 def test_an_instant_is_unix_seconds_or_iso_8601_and_utc_without_a_zone(text: str) -> None:
-    """The same words mean the same instant on every machine."""
+    """The same text means the same instant on every machine."""
     assert instant_ns(text) == NOW
 
 
 def test_a_fraction_of_a_second_is_exact() -> None:
-    """No detour by way of a float: today's nanoseconds do not fit one."""
+    """Today's nanoseconds do not fit into a float."""
     assert instant_ns("1763634000.000000001") == NOW + 1
     assert instant_ns("2025-11-20T10:20:00.000001Z") == NOW + 1_000
 
@@ -52,15 +52,13 @@ def test_a_fraction_of_a_second_is_exact() -> None:
         "1763634000\n",
     ],
 )
-def test_what_is_no_instant_is_refused_with_what_is(text: str) -> None:
-    """The value given, and examples of the values allowed."""
+def test_a_malformed_instant_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(text)) + ".*unix seconds.*ISO 8601.*UTC"):
         instant_ns(text)
 
 
 @given(st.integers(0, 2**62 // S))
 def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
-    """What is printed is what `--from` takes."""
     assert instant_ns(moment(seconds * S)) == seconds * S
 
 
@@ -79,26 +77,24 @@ def test_a_moment_shown_can_be_asked_for_again(seconds: int) -> None:
 def test_a_window_is_what_was_asked_for(
     given: tuple[str | None, str | None, str | None], expected: tuple[int, int]
 ) -> None:
-    """Ending now and 15 minutes long where nothing else is said."""
     assert window(*given, NOW) == Window(*expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "wanted"),
     [
-        (("15m", "1763633990", None), "--last or --from, not both"),
-        (("15", None, None), "--last '15' is no duration"),
-        ((None, "noon", None), "--from 'noon' is no instant"),
-        ((None, None, "noon"), "--to 'noon' is no instant"),
+        (("15m", "1763633990", None), "--last and --from exclude each other"),
+        (("15", None, None), "--last '15' is not a duration"),
+        ((None, "noon", None), "--from 'noon' is not a time"),
+        ((None, None, "noon"), "--to 'noon' is not a time"),
         ((None, "2025-11-20T11:00", None), "--from 2025-11-20 11:00:00, --to .*10:20:00 .now."),
         ((None, "1763633990", "1763633990"), "must end after it begins"),
         ((None, "1763633990", "9999-12-31"), "2262"),
-        (("", None, None), "--last '' is no duration"),
+        (("", None, None), "--last '' is not a duration"),
     ],
 )
-def test_a_window_that_cannot_be_is_refused_by_the_option_and_its_value(
-    given: tuple[str | None, str | None, str | None], said: str
+def test_an_impossible_window_is_refused_with_the_option_and_its_value(
+    given: tuple[str | None, str | None, str | None], wanted: str
 ) -> None:
-    """Before anything is opened."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=wanted):
         window(*given, NOW)

@@ -1,4 +1,4 @@
-"""`tailspan up` as a process of its own, as its users run it."""
+"""`tailspan up` as a process of its own."""
 
 import json
 import os
@@ -29,12 +29,16 @@ from store.database import open_database
 from store.queries import Window, request_count, request_table
 from telemetry.requests import RequestTimeline, Source
 
+RunUp = Callable[..., Tailspan]
+MakeSpan = Callable[..., ReadableSpan]
+
+
 EVER = Window(0, 2**63 - 1)
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def children_of(running: Program) -> list[int]:
-    """The processes that it started."""
+    """Return the processes that it started."""
     return [
         int(status.parent.name)
         for status in Path("/proc").glob("[0-9]*/stat")
@@ -43,7 +47,7 @@ def children_of(running: Program) -> list[int]:
 
 
 def parent_of(status: Path) -> int | None:
-    """The parent in /proc/PID/stat; None where that process has gone."""
+    """Return the parent in /proc/PID/stat; None where that process has ended."""
     try:
         state, parent = status.read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -52,7 +56,7 @@ def parent_of(status: Path) -> int | None:
 
 
 def gone(process: int) -> bool:
-    """Whether a process has ended, soon."""
+    """Whether a process ends soon."""
     deadline = time.monotonic() + PATIENCE_S
     while parent_of(Path("/proc", str(process), "stat")) is not None:
         if time.monotonic() > deadline:
@@ -73,7 +77,7 @@ def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
 
 
 def send(port: int, spans: list[ReadableSpan]) -> bool:
-    """Send spans over HTTP, once; whether they were acknowledged."""
+    """Send spans over HTTP once; return whether they were acknowledged."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=5)
     try:
         return exporter.export(spans) is SpanExportResult.SUCCESS
@@ -82,7 +86,7 @@ def send(port: int, spans: list[ReadableSpan]) -> bool:
 
 
 def stored(url: str) -> set[str]:
-    """The ids of all requests in the database."""
+    """Return the ids of all stored requests."""
     engine = open_database(url, create=False)
     try:
         table = request_table(engine, EVER, columns=["request_id"])
@@ -91,12 +95,9 @@ def stored(url: str) -> set[str]:
     return set(table.column("request_id").to_pylist())
 
 
-def test_what_the_sdk_sends_is_kept_scraped_and_listed(
-    up: Callable[..., Tailspan],
-    span: Callable[..., ReadableSpan],
-    run: Callable[..., Result],
+def test_what_the_sdk_sends_is_stored_exported_and_listed(
+    up: RunUp, span: MakeSpan, run: Callable[..., Result]
 ) -> None:
-    """Over both transports; it is told of, and Ctrl-C ends it well."""
     running = up("--no-explorer")
     running.says("Ctrl-C stops it")
     assert send(running.port("http"), [span(request_id="by-http")])
@@ -122,15 +123,14 @@ def test_what_the_sdk_sends_is_kept_scraped_and_listed(
 
 @pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
 def test_what_was_acknowledged_is_kept_however_it_ends(
-    up: Callable[..., Tailspan],
-    span: Callable[..., ReadableSpan],
+    up: RunUp,
+    span: MakeSpan,
     url: str,
     number: Signals,
     status: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Ended in the midst of four senders, it keeps at least all that it said it would."""
-    caplog.set_level("CRITICAL")  # the senders lose their collector, and say so
+    caplog.set_level("CRITICAL")  # the senders lose their collector and log it
     running = up("--no-explorer")
     port = running.port("http")
     acknowledged: set[str] = set()
@@ -158,14 +158,13 @@ def test_what_was_acknowledged_is_kept_however_it_ends(
     assert acknowledged <= stored(url)
 
 
-def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
-    up: Callable[..., Tailspan],
+def test_a_second_one_exits_and_names_the_first(
+    up: RunUp,
     url: str,
     fill: Callable[..., None],
     request_row: Callable[..., RequestTimeline],
     tmp_path: Path,
 ) -> None:
-    """Exit 2, with the process that writes the database, or the option for another port."""
     running = up("--no-explorer")
     ports = {part: running.port(part) for part in ("grpc", "http", "metrics")}
     fill(request_row(source=Source.SIMULATOR))
@@ -177,7 +176,7 @@ def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
     second = CliRunner().invoke(tailspan, [*begin, f"sqlite:///{tmp_path}/another.db"])
     assert second.exit_code == 2
     assert "choose another with --grpc-port" in second.stderr
-    assert f"A Tailspan is running here already: http://127.0.0.1:{ports['metrics']}" in (
+    assert f"Tailspan is already running here: http://127.0.0.1:{ports['metrics']}" in (
         second.stderr
     )
     engine = open_database(url)
@@ -185,51 +184,27 @@ def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
     engine.dispose()
 
 
-def test_two_things_to_watch_are_one_too_many(url: str) -> None:
-    """A real server and a simulated one would stand in one picture."""
-    words = ["up", "--database", url, "--simulate", "--vllm", "http://gpu-host:8000"]
-    result = CliRunner().invoke(tailspan, words)
-    assert result.exit_code == 2
-    assert "give one of them" in result.output
-
-
-def test_a_time_to_keep_that_is_none_is_refused() -> None:
-    """A slip must not remove a month."""
-    result = CliRunner().invoke(tailspan, ["up", "--keep-rows", "7"])
-    assert result.exit_code == 2
-    assert "'--keep-rows'" in result.output
-    assert "'7' is no duration" in result.output
-    assert "or forever" in result.output
-
-
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("words", "wanted"),
     [
-        ("tempo:4318", "write http://HOST:4318"),
-        ("http://tempo:x", "this port is none"),
-        ("http://tempo:4318/v1/traces", "without /v1/traces"),
-        ("http://127.0.0.1:4318", "this Tailspan itself"),
+        (["--simulate", "--vllm", "http://gpu-host:8000"], ["use one of them"]),
+        # A typing error must not delete a month.
+        (["--keep-rows", "7"], ["'--keep-rows'", "'7' is not a duration", "or forever"]),
+        (["--keep-hours", "30d"], ["--keep-hours 30d", "--keep-minutes 90d"]),
+        (["--forward", "tempo:4318"], ["write http://HOST:4318"]),
+        (["--forward", "http://tempo:x"], ["invalid port"]),
+        (["--forward", "http://tempo:4318/v1/traces"], ["without /v1/traces"]),
+        (["--forward", "http://127.0.0.1:4318"], ["this Tailspan itself"]),
     ],
 )
-def test_where_to_send_on_must_be_a_place(url: str, said: str) -> None:
-    """Another one than here; before anything starts."""
-    result = CliRunner().invoke(tailspan, ["up", "--forward", url])
+def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str) -> None:
+    result = CliRunner().invoke(tailspan, ["up", "--database", url, *words])
     assert result.exit_code == 2
-    assert said in result.output
+    assert all(part in result.output for part in wanted), result.output
 
 
-def test_hours_must_not_go_before_the_minutes_they_stand_in_for() -> None:
-    """The message names both options."""
-    result = CliRunner().invoke(tailspan, ["up", "--keep-hours", "30d"])
-    assert result.exit_code == 2
-    assert "--keep-hours 30d" in result.output
-    assert "--keep-minutes 90d" in result.output
-
-
-def test_output_that_nobody_reads_stops_nothing(
-    span: Callable[..., ReadableSpan], url: str, tmp_path: Path
-) -> None:
-    """As in `tailspan up | head -1`: it was started to collect."""
+def test_a_closed_output_stops_nothing(span: MakeSpan, url: str, tmp_path: Path) -> None:
+    """As in `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
     with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:
@@ -246,11 +221,8 @@ def test_output_that_nobody_reads_stops_nothing(
 
 
 @ON_LINUX
-def test_its_children_end_with_it_even_where_it_is_killed(
-    up: Callable[..., Tailspan], tmp_path: Path
-) -> None:
-    """The explorer, the simulator and what reads spans. The logs of the first two lie by the
-    database."""
+def test_its_children_end_with_it_even_where_it_is_killed(up: RunUp, tmp_path: Path) -> None:
+    """The children are the explorer, the simulator and the span reader."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
     running.says("Telemetry arrives from sim-0")
@@ -264,8 +236,7 @@ def test_its_children_end_with_it_even_where_it_is_killed(
 
 
 @ON_LINUX
-def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Tailspan]) -> None:
-    """Not even for a child that does not move."""
+def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
     running = up("--explorer-port=0")
     running.says("Ctrl-C stops it")
     (child,) = children_of(running)
@@ -282,7 +253,6 @@ def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Tailspan]) -> None:
 
 @ON_LINUX
 def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
-    """Without a terminal to complain to, and without leaving anybody behind."""
     ours, theirs = pty.openpty()
     # The first terminal that the leader of a session opens becomes the session's own.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
@@ -302,7 +272,6 @@ def test_it_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
 def test_peaks_that_cannot_be_read_are_an_error_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For `up` and `ui` alike."""
     monkeypatch.setenv("TAILSPAN_PEAKS", "nowhere.toml")
     for verb in ("up", "ui"):
         done = CliRunner().invoke(tailspan, [verb])
@@ -319,14 +288,13 @@ def test_peaks_that_cannot_be_read_are_an_error_before_anything_starts(
         (["--scrape-every", "100ms"], "100ms"),
         (["--scrape", "https://gpu:8000", "--scrape-token-file", "nowhere"], "nowhere"),
         (["--scrape", "https://gpu:8000", "--scrape-ca", "nowhere.pem"], "nowhere.pem"),
-        (["--scrape-ca", "nowhere.pem"], "there is none"),
+        (["--scrape-ca", "nowhere.pem"], "requires --scrape"),
         (["--dcgm", "https://gpu:9400", "--dcgm-token-file", "nowhere"], "nowhere"),
         (["--dcgm", "https://gpu:9400", "--dcgm-ca", "nowhere.pem"], "nowhere.pem"),
-        (["--dcgm-token-file", "nowhere"], "is for --dcgm, and there is none"),
+        (["--dcgm-token-file", "nowhere"], "requires --dcgm"),
     ],
 )
-def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], named: str) -> None:
-    """Exit status 2, with what was given; but never a password."""
+def test_scrape_targets_are_checked_before_anything_starts(words: list[str], named: str) -> None:
     done = CliRunner().invoke(tailspan, ["up", *words])
     assert done.exit_code == 2
     assert named in done.output
@@ -334,7 +302,6 @@ def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], name
 
 
 def test_a_token_in_the_environment_goes_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused before anything starts, and not shown."""
     monkeypatch.setenv("TAILSPAN_SCRAPE_TOKEN", "s3cret-t0ken")
     done = CliRunner().invoke(tailspan, ["up", "--scrape", "http://gpu:8000"])
     assert done.exit_code == 2

@@ -1,0 +1,28 @@
+"""The accounts of engines and requests that match filters. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from telemetry.accounts import Accounts, Cells
+
+
+def of_replica(read_: Accounts, replica: str | None) -> Accounts:
+    """Return one replica's engines, GPUs and requests; all of them if `replica` is None."""
+    if replica is None:
+        return read_
+    return replace(
+        read_,
+        engines=read_.engines.of_replica(replica),
+        gpus=read_.gpus.of_replica(replica),
+        cells=cells_of(read_.cells, {"replica": replica}),
+        starts=[each for each in read_.starts if each.replica == replica],
+    )
+
+
+def cells_of(cells: Cells, equals: Mapping[str, str | None]) -> Cells:
+    """Return the cells of requests that have these labels."""
+    wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
+    fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
+    return cells.at(np.array(fits, bool)[cells.group])

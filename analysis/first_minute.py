@@ -1,0 +1,75 @@
+"""How much of a simulated past is stored, in the first minute of `tailspan up --simulate`.
+
+Until the whole past is stored and its incident is evaluated, a page would show data that
+contradicts itself, such as a burning SLO without an incident, or no request at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from sqlalchemy import Engine
+
+from store.alerting.incidents import evaluated_until
+from store.queries import newest_request_unix_ns
+
+ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
+"""The simulated past, as FROM/TO in unix seconds. `tailspan up` sets it for the explorer."""
+GIVE_UP_S: Final = 120
+"""Maximum time to wait for the simulated past after its end."""
+RECENT_S: Final = 45
+"""How old the newest request and evaluation may be: an evaluation waits 15 s for requests that have
+just ended, and instants to evaluate are 15 s apart."""
+
+_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class FirstMinute:
+    """The question: has this past arrived?"""
+
+    from_unix_s: int
+    to_unix_s: int
+    """The end of the past, which is the start of the simulation."""
+    slos: Sequence[str]
+    """Names of the objectives that must have been evaluated."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
+        """Return the question for the fleet that this process was started with; None without one.
+
+        Raises:
+            ValueError: the variable is not FROM/TO in unix seconds.
+        """
+        text = environment.get(ENVIRONMENT_KEY)
+        if not text:
+            return None
+        first, _, last = text.partition("/")
+        return cls(int(first), int(last), slos)
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """The answer while the past is arriving."""
+
+    past_s: int
+    """Length of the past."""
+    arrived_ratio: float
+    """Share of the past that is stored, in [0, 1]."""
+
+
+def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arriving | None:
+    """Return how much of the past has arrived; None once all of it is stored and evaluated.
+
+    Also None if it takes too long: a page then shows the stored data.
+    """
+    if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
+        return None
+    past_s = question.to_unix_s - question.from_unix_s
+    newest_ns = newest_request_unix_ns(engine) or 0
+    arrived_s = min(max(newest_ns / _NS - question.from_unix_s, 0.0), past_s)
+    recent_s = question.to_unix_s - RECENT_S
+    evaluated = all((evaluated_until(engine, slo) or 0) >= recent_s for slo in question.slos)
+    if newest_ns >= recent_s * _NS and evaluated:
+        return None
+    return Arriving(past_s, arrived_s / past_s)

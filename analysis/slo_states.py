@@ -1,0 +1,311 @@
+"""The state of each objective at an instant, and its incidents, from the store."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.blindness import LOOKED_AT_S
+from alerts.burnrate import Counts, Pair, State
+from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
+from alerts.evaluation.evaluator import ARRIVAL_S
+from alerts.evaluation.group_places import expanded
+from alerts.evaluation.status import Status, status_at, status_edges
+from alerts.history import History
+from alerts.notify.message import loads
+from alerts.objectives import Goodput, Objective
+from analysis.blind_objectives import blind_reason
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import read_notifications
+from store.queries import Window
+
+LATELY_S: Final = 7 * 86_400
+MOST_INCIDENTS: Final = 8
+MOST_GROUPS: Final = 6
+"""Maximum number of groups that a page shows in full for one objective."""
+
+_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """The status of one group of an objective, and the counts it was computed from."""
+
+    status: Status
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class SloIncident:
+    """One burn of an objective: its page, its ticket, or both if they overlap."""
+
+    row: IncidentRow
+    """The row of the page if it exists, else of the ticket. Links point to this row."""
+    severity: str
+    """Severity of the open row. A page takes precedence over a ticket."""
+    began_unix_s: int
+    ended_unix_s: int | None
+    """When the incident ended; None while it is open."""
+    peak_burn: Fraction
+    peak_unix_s: int
+    budget_spent: Fraction | None
+    bad: int | None = None
+    """Requests that missed the objective since the start; None once the incident has ended."""
+    cause: str | None = None
+    """The likely cause that the notification named."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the incident is still open."""
+        return self.ended_unix_s is None
+
+
+@dataclass(frozen=True, slots=True)
+class SloState:
+    """The state of an objective in the selected range.
+
+    `blind` is the reason why the requests of the last hour are not counted, as a key of
+    `alerts.blindness.REASONS`. Only the first group has it.
+    """
+
+    status: Status
+    shown: Counts
+    incidents: Sequence[SloIncident] = field(default_factory=tuple)
+    blind: str | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """The objective of this state."""
+        return self.status.objective
+
+    @property
+    def open(self) -> list[SloIncident]:
+        """The open incidents, pages first."""
+        going_on = [each for each in self.incidents if each.goes_on]
+        return sorted(going_on, key=lambda each: each.severity != "page")
+
+    @property
+    def pages(self) -> bool:
+        """Whether the objective pages."""
+        return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
+
+    @property
+    def burns(self) -> bool:
+        """Whether the burn rate is high enough for a page or a ticket."""
+        return self.firing is not None or bool(self.open)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the period's error budget is spent."""
+        left = self.status.budget_left
+        return left is not None and left <= 0
+
+    @property
+    def firing(self) -> Pair | None:
+        """The first pair of windows that alerts."""
+        return self._saying(State.FIRING)
+
+    @property
+    def held_back(self) -> Pair | None:
+        """The first pair that would page with more data. Pairs for tickets are ignored."""
+        found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+        return found if found is not None and found.severity == "page" else None
+
+    def _saying(self, wanted: State) -> Pair | None:
+        return next((p for p, state in self.status.states.items() if state is wanted), None)
+
+
+def worst_first(found: Sequence[SloState]) -> list[SloState]:
+    """Return groups in the order of urgency."""
+
+    def order(each: SloState) -> tuple[bool, bool, bool, bool, Fraction]:
+        left = each.status.budget_left
+        return (
+            not each.pages,
+            not each.burns,
+            each.blind is None,
+            each.held_back is None,
+            Fraction(2) if left is None else left,
+        )
+
+    return sorted(found, key=order)
+
+
+def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
+    """Return every objective without groups, and the most urgent groups of each other objective.
+
+    Returns:
+        The states to show, and the number of omitted groups by objective.
+    """
+    by_objective: dict[str, list[SloState]] = {}
+    for each in found:
+        by_objective.setdefault(each.objective.base, []).append(each)
+    shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
+    left_out = {
+        name: len(each) - MOST_GROUPS
+        for name, each in by_objective.items()
+        if len(each) > MOST_GROUPS
+    }
+    return shown, left_out
+
+
+def goes_on(row: IncidentRow, at_s: int) -> bool:
+    """Return whether an incident is open at an instant."""
+    return row.ended_unix_s is None or row.ended_unix_s > at_s
+
+
+def instant_s(window: Window, now_unix_ns: int) -> int:
+    """Return the end of the range, or the time of the newest data if this is earlier."""
+    end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
+    return max(0, end_s // EVALUATION_S * EVALUATION_S)
+
+
+def slo_states(
+    engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
+) -> tuple[SloState, ...]:
+    """Return the state of each objective that Tailspan counts, one per group, at an instant."""
+    count = by_second()
+    shown_s = min(window.from_unix_ns // _NS, at_s)
+    burns: dict[str, list[list[IncidentRow]]] = {}
+
+    def since(group: Objective) -> set[int]:
+        rows = _lately(read_incidents(engine, group.name), window, at_s)
+        burns[group.name] = overlapping(rows)
+        is_open = [burn for burn in burns[group.name] if _open(burn, at_s)]
+        return {shown_s, *(row.began_unix_s for burn in is_open for row in burn)}
+
+    found: list[SloState] = []
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            continue
+        groups, blind = objective_status(engine, objective, at_s, count, since)
+        for number, group in enumerate(groups):
+            name, history = group.status.objective.name, group.tally.history
+            causes = _causes(engine, name) if burns[name] else {}
+            incidents = (incident_of(burn, group.status, history, causes) for burn in burns[name])
+            found.append(
+                SloState(
+                    group.status,
+                    history.counts(shown_s, at_s),
+                    tuple(incidents),
+                    None if number else blind,
+                )
+            )
+    return tuple(found)
+
+
+def objective_status(
+    engine: Engine,
+    objective: Objective,
+    at_s: int,
+    count: Count,
+    since: Callable[[Objective], set[int]] = lambda _: set(),
+) -> tuple[list[GroupStatus], str | None]:
+    """Return the status of each group of an objective, and why the objective is blind or None.
+
+    Args:
+        engine: from `open_database`.
+        objective: an objective that Tailspan counts.
+        at_s: the instant of the status, in unix seconds.
+        count: from `by_second`; pass the same one for several objectives.
+        since: further instants of a group, in unix seconds, that its counts must reach back to.
+    """
+    groups = []
+    for group in expanded(engine, [objective]):
+        assert isinstance(group.indicator, Goodput)
+        edges = status_edges(group, at_s)
+        instants = {*edges, at_s - LOOKED_AT_S, *since(group)}
+        tally = read_tally(engine, group.indicator, min(instants), at_s, count, instants=instants)
+        status = status_at(group, tally.history, tally.since_s, tally.excluded(), at_s)
+        groups.append(GroupStatus(status, tally))
+    blind = blind_reason(engine, objective, [each.tally for each in groups], at_s)
+    return groups, blind
+
+
+def overlapping(rows: Sequence[IncidentRow]) -> list[list[IncidentRow]]:
+    """Return rows grouped by burn. A page and a ticket that overlap belong to the same burn."""
+    found: list[list[IncidentRow]] = []
+    for row in sorted(rows, key=lambda each: each.began_unix_s):
+        last = found[-1] if found else []
+        if any(goes_on(each, row.began_unix_s) for each in last):
+            last.append(row)
+        else:
+            found.append([row])
+    return found[::-1]
+
+
+def _open(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
+    return [row for row in rows if goes_on(row, at_s)]
+
+
+def incident_of(
+    rows: Sequence[IncidentRow],
+    status: Status,
+    history: History,
+    causes: Mapping[tuple[str, int], str],
+) -> SloIncident:
+    """Return one burn.
+
+    Args:
+        rows: at least one row: the burn's page, its ticket, or both.
+        status: the objective's current state. Its burn rate may be higher than the stored peak.
+        history: the counts.
+        causes: likely causes by severity and time of the alert.
+    """
+    at_s = status.at_s
+    ordered = sorted(rows, key=lambda each: each.severity != "page")
+    open_rows = _open(ordered, at_s)
+    peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
+    for row in open_rows:  # the current burn rate is newer than the last evaluation
+        now = [status.burns[pair.long_s] for pair in status.states if pair.severity == row.severity]
+        peaks += [(Fraction(burn), at_s) for burn in now if burn is not None]
+    peak, peak_s = max(peaks, key=lambda each: each[0])
+    began_s = min(row.began_unix_s for row in rows)
+    spent = [Fraction(row.budget_spent) for row in rows if row.budget_spent is not None]
+    named = [causes.get((row.severity, row.fired_unix_s)) for row in ordered]
+    return SloIncident(
+        ordered[0],
+        (open_rows or ordered)[0].severity,
+        began_s,
+        None if open_rows else max(row.ended_unix_s or at_s for row in rows),
+        peak,
+        peak_s,
+        max(spent, default=None),
+        history.counts(began_s, at_s).bad if open_rows and began_s < at_s else None,
+        next(filter(None, named), None),
+    )
+
+
+def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
+    """Return open incidents, and incidents of the range or of the week before its end, newest
+    first.
+    """
+    from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
+    known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
+    return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
+
+
+def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
+    """Return when the earliest burn in the previous range of the same length began, or None."""
+    length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
+    from_s = window.from_unix_ns // _NS
+    began = [
+        one.began_unix_s
+        for each in found
+        for one in each.incidents
+        if one.began_unix_s < from_s
+        and (one.ended_unix_s is None or one.ended_unix_s > from_s - length_s)
+    ]
+    return min(began) * _NS if began else None
+
+
+def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
+    """Return the likely causes in notifications, by severity and time of the alert."""
+    found: dict[tuple[str, int], str] = {}
+    for row in read_notifications(engine, slo):
+        cause = loads(row.message).likely_cause
+        if cause:
+            found[row.severity, row.fired_unix_s] = cause
+    return found

@@ -1,0 +1,217 @@
+"""Measure how soon after `tailspan up --simulate` the explorer names the incident and its cause.
+
+    python benchmarks/first_minute.py [--rounds 3]
+
+Each round starts the product on an empty SQLite database, as `make run` does, and checks four times
+per second. It prints the seconds from the start of the command until:
+
+- the explorer answers;
+- the store has requests of the last fifteen minutes, which the Overview page shows first;
+- the store has an open incident that pages;
+- the function that reads the Overview page's data returns the cause of the incident.
+
+It also prints the CPU time that each process of the product has used by then. The exit status is 1
+if the median time until the cause exceeds its bar.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from sqlalchemy import Engine  # noqa: E402
+
+from store.alerting.incidents import read_overlapping  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.errors import StoreError  # noqa: E402
+from store.queries import newest_request_unix_ns  # noqa: E402
+from ui.frame.context import Context  # noqa: E402
+from ui.frame.objectives import read_objectives  # noqa: E402
+from ui.frame.pages import BY_KEY, FIRST  # noqa: E402
+from ui.frame.view import RANGES_S, View  # noqa: E402
+from ui.views.overview import page  # noqa: E402
+
+BAR_S = 10.0
+GIVE_UP_S = 180.0
+LOOK_S = 0.25
+EVENTS = ("explorer answers", "first requests visible", "incident in the store", "cause known")
+PROCESSES = {
+    "serving.process": "explorer",
+    "simulate --endpoint": "simulator",
+    "message_reader": "span reader",
+}
+"""The names of the product's processes, by a part of their command lines."""
+
+
+def main() -> int:
+    """Print the seconds of each event; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    print(f"load of the last minute at the start: {os.getloadavg()[0]:.1f}", flush=True)
+    seen: dict[str, list[float]] = {event: [] for event in EVENTS}
+    used: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="first-minute-") as folder:
+            reached, spent = measure(Path(folder))
+        for event, seconds in reached.items():
+            seen[event].append(seconds)
+        for process, seconds in spent.items():
+            used.setdefault(process, []).append(seconds)
+        line = "  ".join(f"{event} {seconds:.1f} s" for event, seconds in reached.items())
+        print(f"{line}  (load {os.getloadavg()[0]:.1f})", flush=True)
+    print(f"\n| {'since the start':<24} | median of {rounds} | bar |\n|---|---|---|")
+    for event, times in seen.items():
+        bar = f"{BAR_S:.0f} s" if event == EVENTS[-1] else ""
+        print(f"| {event:<24} | {statistics.median(times):.1f} s | {bar} |")
+    for process, times in used.items():
+        print(f"| {f'CPU until then: {process}':<24} | {statistics.median(times):.1f} s | |")
+    return int(statistics.median(seen[EVENTS[-1]]) > BAR_S)
+
+
+def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Start the product once.
+
+    Returns:
+        Seconds until each event, and CPU seconds by process until the last one.
+
+    Raises:
+        TimeoutError: an event did not happen in time.
+    """
+    grpc, http, metrics, explorer = free_ports(4)
+    url = f"sqlite:///{folder / 'tailspan.db'}"
+    began = time.monotonic()
+    with (folder / "up.log").open("wb") as log:
+        product = subprocess.Popen(
+            (
+                *(sys.executable, "-c", "from cli.main import main; main()", "up", "--simulate"),
+                *("--database", url),
+                *("--grpc-port", str(grpc), "--http-port", str(http)),
+                *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
+            ),
+            stdout=log,
+            stderr=log,
+        )
+    with ExitStack() as cleanup:
+        cleanup.callback(end, product)
+        looks: dict[str, Callable[[], bool]] = {
+            EVENTS[0]: lambda: answers(f"http://127.0.0.1:{explorer}/_stcore/health"),
+        }
+        reached: dict[str, float] = {}
+        wait_for(looks, reached, began)
+        engine = open_database(url, create=False)
+        cleanup.callback(engine.dispose)
+        looks |= {
+            EVENTS[1]: lambda: has_recent_requests(engine),
+            EVENTS[2]: lambda: has_incident(engine),
+        }
+        wait_for(looks, reached, began)
+        looks[EVENTS[3]] = lambda: names_a_cause(engine)
+        wait_for(looks, reached, began)
+        return reached, cpu_s(product.pid)
+
+
+def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
+    """Record when each event happens, and return when all have happened."""
+    while missing := [event for event in looks if event not in reached]:
+        for event in missing:
+            if looks[event]():
+                reached[event] = time.monotonic() - began
+        if time.monotonic() - began > GIVE_UP_S:
+            raise TimeoutError(f"{missing[0]}: not within {GIVE_UP_S:.0f} s")
+        if len(missing) > len([each for each in missing if each in reached]):
+            time.sleep(LOOK_S)
+
+
+def answers(url: str) -> bool:
+    """Return whether the explorer answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def has_recent_requests(engine: Engine) -> bool:
+    """Return whether the page shows requests in its default range."""
+    newest_ns = newest_request_unix_ns(engine)
+    return newest_ns is not None and newest_ns > time.time_ns() - RANGES_S["15m"] * 10**9
+
+
+def has_incident(engine: Engine) -> bool:
+    """Return whether an incident of severity page is open."""
+    now_s = int(time.time())
+    found = read_overlapping(engine, now_s - 3_600, now_s)
+    return any(row.severity == "page" and row.ended_unix_s is None for row in found)
+
+
+def names_a_cause(engine: Engine) -> bool:
+    """Return whether the Overview page would show the cause of the incident."""
+    view = View()
+    context = Context(engine, BY_KEY[FIRST], view, time.time_ns(), UTC, read_objectives())
+    try:
+        return page.read(context).cause is not None
+    except StoreError:
+        return False
+
+
+def cpu_s(pid: int) -> dict[str, float]:
+    """Return the CPU time of a process and its descendants, by process."""
+    found = {"collector, evaluator": _own_s(pid)}
+    for child in _descendants(pid):
+        words = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+        name = next((name for part, name in PROCESSES.items() if part in words), "others")
+        found[name] = found.get(name, 0.0) + _own_s(child)
+    return {**found, "all": sum(found.values())}
+
+
+def _descendants(pid: int) -> list[int]:
+    children = [
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+        for child in (thread / "children").read_text().split()
+    ]
+    return children + [each for child in children for each in _descendants(child)]
+
+
+def _own_s(pid: int) -> float:
+    """Return the CPU time of a process and of its ended children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_ports(number: int) -> list[int]:
+    """Return free ports of 127.0.0.1."""
+    with ExitStack() as held:
+        found = [held.enter_context(socket.socket()) for _ in range(number)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in found]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the product to end, and kill it if it does not."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""When the past of a simulated fleet counts as arrived."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from analysis.first_minute import GIVE_UP_S, Arriving, FirstMinute, arriving
+from store.alerting.incidents import keep_evaluation
+from store.database import open_database
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+NS = 10**9
+FROM_S, TO_S = 1_763_634_000, 1_763_635_000
+PAST = FirstMinute(FROM_S, TO_S, ["chat"])
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An empty store."""
+    opened = open_database(f"sqlite:///{tmp_path / 'first.db'}")
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[[int], None]:
+    """Store a request that was received at a second."""
+
+    def put(at_s: int) -> None:
+        with Writer(engine) as writer:
+            row = request_row(received_unix_ns=at_s * NS, trace_id=f"{at_s:032x}")
+            writer.submit([row], []).result()
+
+    return put
+
+
+def test_the_share_is_that_of_the_past_up_to_the_newest_request(
+    engine: Engine, store: Callable[[int], None]
+) -> None:
+    """From nothing on, and never more than the whole."""
+    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.0)
+    store(FROM_S + 250)
+    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.25)
+    store(TO_S + 5)
+    assert arriving(engine, PAST, (TO_S + 5) * NS) == Arriving(1_000, 1.0)
+
+
+def test_it_has_arrived_once_it_is_evaluated(engine: Engine, store: Callable[[int], None]) -> None:
+    """An evaluation of an earlier run does not count: its incidents are not these."""
+    store(TO_S - 1)
+    keep_evaluation(engine, "chat", FROM_S, [])
+    assert arriving(engine, PAST, TO_S * NS) is not None
+    keep_evaluation(engine, "chat", TO_S - 20, [])
+    assert arriving(engine, PAST, TO_S * NS) is None
+
+
+def test_a_past_that_never_arrives_is_not_waited_for(engine: Engine) -> None:
+    """The page then says what is missing."""
+    assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
+
+
+def test_only_a_process_started_with_a_simulated_fleet_asks() -> None:
+    """The variable holds both ends."""
+    assert FirstMinute.of({}, ["chat"]) is None
+    assert FirstMinute.of({"TAILSPAN_SIMULATED_PAST": f"{FROM_S}/{TO_S}"}, ["chat"]) == PAST

@@ -1,0 +1,202 @@
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from analysis.recorded_traffic import (
+    LEAD_S,
+    REQUEST_COLUMNS,
+    NotReplayableError,
+    Recorded,
+    engine_config,
+    recorded_of,
+)
+from analysis.what_if import METRICS, WhatIfAnswer, WhatIfQuestion, predict
+from replay.edits import EditError, Edits, Rate
+from replay.engine_config import EngineConfig
+from simulator.dataset import Dataset, run
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.queries import Window
+
+SECONDS = 240
+ENGINE = EngineConfig(max_num_seqs=64)
+
+
+@cache
+def simulated(
+    engine: EngineConfig = ENGINE, replicas: int = 1, rate_per_s: float = 4.0
+) -> tuple[Dataset, Window]:
+    config = FleetConfig(
+        duration_s=LEAD_S + SECONDS,
+        seed=11,
+        replicas=replicas,
+        engine=engine,
+        workload=Workload(rate_per_s=rate_per_s),
+    )
+    start_ns = config.started_unix_ns
+    window = Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
+    return run(config), window
+
+
+@cache
+def recorded(replicas: int = 1) -> Recorded:
+    data, window = simulated(replicas=replicas, rate_per_s=4.0 * replicas)
+    columns = [*REQUEST_COLUMNS, "http_status"]
+    requests = data.request_table().select(columns)
+    return recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+def answer(edits: Edits, replicas: int = 1, resampled: int = 3) -> WhatIfAnswer:
+    window = recorded(replicas).window
+    return predict(recorded(replicas), WhatIfQuestion(window, edits), resampled)
+
+
+def truth(name: str, engine: EngineConfig) -> np.ndarray:
+    data, window = simulated(engine)
+    table = data.request_table()
+    table = table.filter(pc.greater_equal(table["received_unix_ns"], window.from_unix_ns))
+    return np.asarray(table[name].drop_null())
+
+
+def test_the_unchanged_window_is_reproduced() -> None:
+    found = answer(Edits(prompt=1.01)).reproduced
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert found[name]["p50"].error_ratio == pytest.approx(0, abs=0.05)
+        assert found[name]["p99"].error_ratio == pytest.approx(0, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "engine"),
+    [
+        ({"max_num_batched_tokens": "1024"}, replace(ENGINE, max_num_batched_tokens=1024)),
+        ({"enable_prefix_caching": "false"}, replace(ENGINE, enable_prefix_caching=False)),
+    ],
+)
+def test_a_change_is_predicted_as_the_changed_fleet_measures_it(
+    arguments: dict[str, str], engine: EngineConfig
+) -> None:
+    found = answer(Edits(arguments=arguments))
+    assert not found.saturated
+    for name in ("ttft_s", "tpot_s", "itl_max_s", "e2e_s"):
+        measured = truth(name, engine)
+        assert found.predicted[name]["p50"].value == pytest.approx(
+            np.quantile(measured, 0.5), rel=0.06
+        )
+        assert found.predicted[name]["p99"].value == pytest.approx(
+            np.quantile(measured, 0.99), rel=0.15
+        )
+
+
+def test_too_few_seats_are_said_to_saturate() -> None:
+    found = answer(Edits(arguments={"max_num_seqs": "4"}))
+    assert found.saturated
+    assert found.binds == "seats"
+    assert found.binds_now == "none"
+
+
+def test_more_replicas_shorten_what_a_higher_rate_lengthens() -> None:
+    higher = answer(Edits(rates=[Rate(factor=2.0)]))
+    more = answer(Edits(rates=[Rate(factor=2.0)], replicas=2, router="least_outstanding"))
+    value = higher.predicted["tpot_s"]["p50"].value
+    assert value is not None
+    assert value > 1.05 * (higher.now["tpot_s"]["p50"] or 0)
+    assert more.predicted["tpot_s"]["p50"].value == pytest.approx(
+        more.now["tpot_s"]["p50"], rel=0.1
+    )
+
+
+def test_each_engine_keeps_its_own_requests() -> None:
+    both = recorded(2)
+    assert len(both.engines) == 2
+    rows = np.sort(np.concatenate([each.rows for each in both.engines]))
+    assert (rows == np.arange(both.requests.num_rows)).all()
+    assert answer(Edits(output=1.01), replicas=2).refused is None
+
+
+def test_intervals_contain_the_value() -> None:
+    predicted = answer(Edits(output=1.2)).predicted
+    for name in METRICS:
+        for each in predicted[name].values():
+            if each.value is not None and each.low is not None and each.high is not None:
+                assert each.low <= each.value <= each.high
+
+
+def test_rejected_requests_are_counted() -> None:
+    found = answer(Edits(arguments={"max_model_len": "1024"}))
+    assert found.rejected > 0
+
+
+def test_a_window_that_is_not_reproduced_gets_no_prediction() -> None:
+    whole = recorded()
+    slow = [
+        replace(
+            each,
+            model=replace(
+                each.model,
+                engine=replace(
+                    each.model.engine,
+                    step=replace(each.model.engine.step, base_s=each.model.engine.step.base_s * 2),
+                ),
+            ),
+        )
+        for each in whole.engines
+    ]
+    question = WhatIfQuestion(whole.window, Edits(output=2.0))
+    found = predict(replace(whole, engines=slow), question, 2)
+    assert found.refused is not None
+    assert "allowed: 25%" in found.refused
+    assert not found.predicted
+
+
+def test_a_filter_reports_its_requests_and_replays_all() -> None:
+    whole = recorded()
+    tenant = whole.tenants[-1]
+    question = WhatIfQuestion(whole.window, Edits(output=1.1), {"tenant": tenant})
+    found = predict(whole, question, 2)
+    assert 0 < found.requests < whole.counted.sum()
+
+
+def test_an_edit_that_is_not_allowed_is_an_error() -> None:
+    with pytest.raises(EditError, match="max_num_seqs: 'x'"):
+        answer(Edits(arguments={"max_num_seqs": "x"}))
+
+
+def test_too_few_requests_are_refused() -> None:
+    data, window = simulated()
+    some = data.request_table().select([*REQUEST_COLUMNS, "http_status"]).slice(0, 150)
+    with pytest.raises(NotReplayableError, match="needed: at least 100"):
+        recorded_of(some, data.sample_table(), data.starts, window)
+
+
+def test_an_engine_without_samples_is_refused() -> None:
+    data, window = simulated()
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    with pytest.raises(NotReplayableError, match="sent no samples"):
+        recorded_of(requests, data.sample_table().slice(0, 0), data.starts, window)
+    with pytest.raises(NotReplayableError, match="arguments are not reported"):
+        recorded_of(requests, data.sample_table(), [], window)
+
+
+@pytest.mark.parametrize(
+    ("beside", "reason"),
+    [
+        ({"kv_transfer.kv_connector": "NixlConnector"}, "KV transfer"),
+        ({"lora.max_loras": 4}, "LoRA"),
+        ({"parallel.pipeline_parallel_size": 2}, "pipeline parallelism"),
+        ({"scheduler.max_num_seqs": None}, "max_num_seqs"),
+    ],
+)
+def test_a_feature_that_is_not_modelled_is_named(beside: dict[str, object], reason: str) -> None:
+    arguments = {**ENGINE.arguments(), **beside}
+    known = {name: value for name, value in arguments.items() if value is not None}
+    with pytest.raises(NotReplayableError, match=reason):
+        engine_config(known)
+
+
+def test_arguments_become_the_configuration_that_sent_them() -> None:
+    found = engine_config(ENGINE.arguments())
+    for name in ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "max_model_len"):
+        assert getattr(found, name) == getattr(ENGINE, name)

@@ -1,0 +1,104 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from analysis.what_if import METRICS, POINTS
+from cli.main import tailspan
+from simulator.dataset import run as simulate
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from store.database import open_database
+from store.writer import Writer
+
+SECONDS = 150
+CONFIG = FleetConfig(
+    duration_s=float(SECONDS), seed=5, replicas=1, workload=Workload(rate_per_s=3.0)
+)
+START_S = CONFIG.started_unix_ns / 1e9
+
+
+@pytest.fixture
+def ask(url: str) -> Callable[..., Result]:
+    """Ask about a simulated replica, which the database holds."""
+    data = simulate(CONFIG)
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit(data.requests, data.samples, starts=data.starts).result(30)
+    engine.dispose()
+
+    def invoke(*words: str, from_s: float = START_S) -> Result:
+        window = ["--from", str(from_s), "--to", str(START_S + SECONDS)]
+        return CliRunner().invoke(
+            tailspan, ["what-if", *words, *window, "--database", url], catch_exceptions=False
+        )
+
+    return invoke
+
+
+def test_json_has_the_contracts_keys(ask: Callable[..., Result]) -> None:
+    result = ask("--set", "max_num_seqs=64", "--rate", "1.2x", "--format", "json")
+    assert result.exit_code == 0
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found.keys() >= {
+        *("window", "reproduced", "refused", "edits", "now", "predicted", "objectives"),
+        *("binds", "extrapolated"),
+    }
+    assert found["edits"] == ["max_num_seqs=64", "rate=1.2x"]
+    for name in METRICS:
+        assert list(found["reproduced"][name]) == list(POINTS)
+        assert found["reproduced"][name]["p50"].keys() == {"measured", "replayed", "error_ratio"}
+        assert found["predicted"][name]["p99"].keys() == {"value", "low", "high"}
+    for side in ("now", "predicted"):
+        assert found[side]["throughput_rps"] == pytest.approx(3.0, rel=0.35)
+        assert "usd_per_hour" in found[side]
+    assert {each["slo"] for each in found["objectives"]} >= {"chat"}
+    assert found["simulated"] is True
+
+
+def test_text_names_the_change_its_prediction_and_the_error(ask: Callable[..., Result]) -> None:
+    result = ask("--set", "max_num_seqs=2")
+    assert result.stdout.startswith("What if max_num_seqs=2?")
+    assert "SATURATED" in result.stdout
+    assert "95 % interval" in result.stdout
+    assert "requests wait for: max_num_seqs" in result.stdout
+
+
+def test_too_few_requests_are_a_reason_and_exit_status_1(ask: Callable[..., Result]) -> None:
+    result = ask("--replicas", "2", from_s=START_S + SECONDS - 5)
+    assert result.exit_code == 1
+    assert "No prediction" in result.stdout
+    assert "needed: at least 100" in result.stdout
+
+
+def test_too_many_requests_are_refused_before_they_are_read(
+    ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
+    result = ask("--prompt", "2x")
+    assert result.exit_code == 1
+    assert "allowed: at most 100. Ask about a shorter range." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "no change is given"),
+        (["--set", "max_num_seqs"], "must be ARG=VALUE"),
+        (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
+        (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
+        (["--rate", "fast"], "must be a factor"),
+        (["--rate", "0x"], "allowed: more than 0x"),
+        (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
+        (["--prompt", "tenant=acme:2x"], "must be a factor"),
+        (["--replicas", "0"], "allowed: at least 1"),
+    ],
+)
+def test_wrong_usage_says_what_is_allowed(
+    ask: Callable[..., Result], words: list[str], reason: str
+) -> None:
+    result = ask(*words)
+    assert result.exit_code == 2
+    assert reason in result.output

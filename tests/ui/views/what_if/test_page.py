@@ -1,0 +1,115 @@
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from simulator.dataset import Dataset
+from simulator.dataset import run as simulate
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from tests.ui.conftest import fill
+from tests.ui.opening import HOSTILE, Database, Open, address, markup
+
+SECONDS = 120
+CONFIG = FleetConfig(
+    duration_s=float(SECONDS),
+    seed=5,
+    replicas=1,
+    workload=Workload(rate_per_s=3.0),
+    started_unix_ns=1_763_600_400 * 10**9,
+)
+START_S = CONFIG.started_unix_ns // 10**9
+RANGE = {"from": str(START_S), "to": str(START_S + SECONDS), "page": "what-if"}
+
+
+@cache
+def data() -> Dataset:
+    return simulate(CONFIG)
+
+
+@pytest.fixture
+def url(database: Database) -> str:
+    """A database with a simulated replica."""
+    found = database()
+    fill(found, data().requests, data().samples, data().starts)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
+
+
+def test_without_a_change_the_controls_have_the_present_values(page: Open, url: str) -> None:
+    test = page(url, **RANGE)
+    assert "Choose a change" in markup(test)
+    assert test.number_input(key="what_if_max_num_seqs").value == 256
+    assert test.slider(key="what_if_rate").value == 1.0
+
+
+def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
+    test = page(url, **RANGE, change="max_num_seqs=64,rate=1.2x")
+    said = markup(test)
+    assert "With max_num_seqs=64, rate=1.2x, P99 of TTFT would be" in said
+    assert "SLO chat" in said
+    assert test.number_input(key="what_if_max_num_seqs").value == 64
+    assert test.slider(key="what_if_rate").value == 1.2
+
+
+def test_too_few_seats_are_called_saturated(page: Open, url: str) -> None:
+    assert "cannot keep up" in markup(page(url, **RANGE, change="max_num_seqs=1"))
+
+
+def test_predict_writes_the_change_to_the_address(page: Open, url: str) -> None:
+    test = page(url, **RANGE)
+    test.number_input(key="what_if_max_num_seqs").set_value(64)
+    test.text_input(key="what_if_more").set_value("rate=tenant=acme:2x")
+    test.button(key="what_if_predict").click().run()
+    assert address(test)["change"] == "max_num_seqs=64,rate=tenant=acme:2x"
+    assert "would be" in markup(test)
+    assert test.text_input(key="what_if_more").value == "rate=tenant=acme:2x"
+    test.button(key="what_if_reset").click().run()
+    assert "change" not in address(test)
+
+
+def test_a_wrong_change_is_named(page: Open, url: str) -> None:
+    test = page(url, **RANGE)
+    test.text_input(key="what_if_more").set_value("warp=9")
+    test.button(key="what_if_predict").click().run()
+    assert "warp: not modelled" in markup(test)
+
+
+@pytest.mark.parametrize("change", [HOSTILE, "max_num_seqs=,,=", "rate=1e400x", "replicas=-3"])
+def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> None:
+    said = markup(page(url, **RANGE, change=change))
+    assert "Choose a change" in said
+    assert "<script>" not in said
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("max_num_seqs=0", "allowed: 1 or more"),
+        ("rate=tenant=nobody-here:2x", "has no requests"),
+    ],
+)
+def test_a_change_that_this_range_does_not_allow_is_a_reason(
+    page: Open, url: str, change: str, reason: str
+) -> None:
+    said = markup(page(url, **RANGE, change=change))
+    assert "No prediction" in said
+    assert reason in said
+
+
+def test_too_few_requests_are_a_reason(page: Open, url: str) -> None:
+    short = {**RANGE, "to": str(START_S + 10)}
+    assert "needed: at least 100" in markup(page(url, **short, change="prompt=2x"))
+
+
+def test_markup_of_the_store_is_escaped(
+    page: Open, database: Database, one_request: Callable[..., object]
+) -> None:
+    found = database()
+    fill(found, data().requests, data().samples, data().starts)
+    said = markup(page(found, **RANGE, tenant="<script>x</script>", change="prompt=2x"))
+    assert "<script>x" not in said

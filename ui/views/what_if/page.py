@@ -1,0 +1,185 @@
+"""The What if page: a change, and what it would do to the recorded traffic."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import streamlit as st
+
+from cost.errors import PriceError
+from cost.pricefile import prices_in_force
+from replay.edits import EditError, edits_of
+from ui.frame import navigation
+from ui.frame.context import CannotShow, Context
+from ui.frame.navigation import choice
+from ui.kit import wording
+from ui.kit.sections import chapter, chart
+from ui.views.what_if import charts, words
+from ui.views.what_if.read import Asked, Present, read_what_if
+
+HELP: Final = (
+    "The requests of the range are replayed on a model of each engine, fitted to what that engine "
+    "reported: once unchanged, and once with the change. The replay of the unchanged range is "
+    "compared with what was measured. If it is too far off, there is no prediction."
+)
+ROUTERS: Final[dict[str, str]] = {
+    "": "as recorded",
+    "round_robin": "round robin",
+    "least_outstanding": "least outstanding",
+    "prefix_aware": "prefix-aware",
+}
+FACTORS: Final = ("rate", "prompt", "output")
+
+
+def read(context: Context) -> Asked:
+    """Fit the engines, and predict the change of the address."""
+    try:
+        prices = prices_in_force(None, os.environ)
+    except PriceError as error:
+        raise CannotShow("The price file cannot be read.", str(error)) from error
+    view, objectives = context.view, context.objectives
+
+    def found() -> Asked:
+        return read_what_if(
+            context.engine, context.window, view.equals, view.change, objectives.parsed, prices
+        )
+
+    return context.shared(found, view.change, repr(prices), objectives.key)
+
+
+def show(context: Context, found: Asked) -> None:
+    """Draw the finding, the controls, and the prediction."""
+    answer = found.answer
+    if found.problem or (answer is not None and answer.refused):
+        reason = found.problem or (answer.refused if answer else "") or ""
+        st.html(
+            "<p class='headline'><b>No prediction.</b></p>"
+            f"<p class='note'>{wording.for_html(reason, 400)}</p>"
+        )
+    elif answer is not None:
+        st.html(f"<p class='headline'>{words.sentence(answer, context.view.latency)}</p>")
+    else:
+        st.html(
+            "<p class='headline'>Choose a change to see what it would do to the requests of this "
+            "range.</p>"
+        )
+    if found.present is not None:
+        with chapter("The change", HELP):
+            _controls(found.present, context.view.change)
+    if answer is None or answer.refused:
+        return
+    with chapter("Prediction", HELP):
+        figure = charts.percentiles(answer, context.view.latency, context.ink)
+        name = words.NAMES[context.view.latency]
+        chart(figure, "what_if", f"Percentiles of {name}, measured and predicted")
+        st.html(words.table(answer))
+        for note in words.notes(answer):
+            st.html(f"<p class='note'>{note}</p>")
+
+
+def _controls(present: Present, change: str) -> None:
+    """Draw the controls with the values of the change, or the present ones."""
+    given, more = _given(change)
+    state = st.session_state
+    for key, value in {
+        "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
+        "max_num_batched_tokens": int(
+            given.get("max_num_batched_tokens", present.max_num_batched_tokens)
+        ),
+        "enable_prefix_caching": given.get(
+            "enable_prefix_caching", str(present.enable_prefix_caching)
+        ).lower()
+        == "true",
+        "replicas": int(given.get("replicas", present.replicas)),
+        "router": given.get("router", ""),
+        "more": ", ".join(more),
+        **{name: float(given.get(name, "1x").rstrip("x")) for name in FACTORS},
+    }.items():
+        state[f"what_if_{key}"] = value
+    with st.form("what_if_form", border=False):
+        left, middle, right = st.columns(3)
+        left.number_input("max_num_seqs", 1, key="what_if_max_num_seqs")
+        left.number_input("max_num_batched_tokens", 1, key="what_if_max_num_batched_tokens")
+        left.toggle("enable_prefix_caching", key="what_if_enable_prefix_caching")
+        middle.number_input("Replicas", 1, 1_000, key="what_if_replicas")
+        middle.selectbox("Router", tuple(ROUTERS), key="what_if_router", format_func=_router)
+        middle.text_input(
+            "More changes",
+            key="what_if_more",
+            placeholder="rate=tenant=acme:0.5x, num_gpu_blocks=8000",
+            help="As for tailspan what-if: NAME=VALUE, separated by commas.",
+        )
+        for name, label in zip(
+            FACTORS, ("Request rate ×", "Prompt length ×", "Answer length ×"), strict=True
+        ):
+            right.slider(label, 0.1, 5.0, step=0.1, key=f"what_if_{name}")
+        with st.container(horizontal=True):
+            st.form_submit_button(
+                "Predict", type="primary", key="what_if_predict", on_click=_predict, args=(present,)
+            )
+            st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
+
+
+def _router(name: str) -> str:
+    return ROUTERS[name]
+
+
+def _given(change: str) -> tuple[dict[str, str], list[str]]:
+    """Return the values of the controls, and the changes that have no control."""
+    given, more = {}, []
+    for text in filter(None, change.split(",")):
+        name, _, value = text.partition("=")
+        simple = "tenant=" not in value and name not in given
+        if simple and name in (*FACTORS, *_WITH_CONTROLS):
+            given[name] = value
+        else:
+            more.append(text)
+    return given, more
+
+
+_WITH_CONTROLS: Final = (
+    *("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching", "replicas", "router"),
+)
+
+
+@choice
+def _predict(present: Present) -> None:
+    state = st.session_state
+    chosen: list[tuple[str, Any, Any]] = [
+        ("max_num_seqs", state["what_if_max_num_seqs"], present.max_num_seqs),
+        (
+            "max_num_batched_tokens",
+            state["what_if_max_num_batched_tokens"],
+            present.max_num_batched_tokens,
+        ),
+        (
+            "enable_prefix_caching",
+            str(state["what_if_enable_prefix_caching"]).lower(),
+            str(present.enable_prefix_caching).lower(),
+        ),
+        ("replicas", state["what_if_replicas"], present.replicas),
+        ("router", state["what_if_router"], ""),
+    ]
+    texts = [f"{name}={value}" for name, value, now in chosen if value != now]
+    texts += [
+        f"{name}={factor:g}x"
+        for name in FACTORS
+        if (factor := round(state[f"what_if_{name}"], 2)) != 1
+    ]
+    texts += [each.strip() for each in state["what_if_more"].split(",") if each.strip()]
+    _set(texts)
+
+
+@choice
+def _reset() -> None:
+    _set([])
+
+
+def _set(texts: Sequence[str]) -> None:
+    try:
+        change = ",".join(edits_of(texts).listed())
+    except EditError as error:
+        navigation.warn(f"The change: {error}")
+        return
+    navigation.change(replace(navigation.current(), change=change))

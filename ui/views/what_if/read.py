@@ -1,0 +1,79 @@
+"""The What if page's reads: the present arguments, and the prediction for a change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from analysis.cost import CostQuestion, answer_cost
+from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, columns_of_objectives, predict
+from cost.prices import PriceList
+from replay.edits import EditError, edits_of
+from store.queries import Window, newest_unix_ns
+from ui.kit.store_reads import is_simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The arguments in force, which the controls begin with."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    enable_prefix_caching: bool
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The data of the page. `problem` is why there is no prediction, or None."""
+
+    present: Present | None
+    answer: WhatIfAnswer | None
+    problem: str | None
+    newest_unix_ns: int | None
+    simulated: bool
+
+
+def read_what_if(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str],
+    change: str,
+    objectives: Sequence[Objective],
+    prices: PriceList,
+) -> Asked:
+    """Fit the engines of a range, and predict the change if there is one.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        equals: labels of the reported requests.
+        change: texts of `replay.edits`, separated by commas; empty for none.
+        objectives: those in force.
+        prices: the current ones.
+    """
+    present, answer, problem = None, None, None
+    try:
+        beside = [*equals, *columns_of_objectives(objectives)]
+        recorded = read_recorded(engine, window, beside)
+        present = _present(recorded)
+        if change:
+            bill = answer_cost(engine, CostQuestion(window, prices)).bill
+            usd = None if bill.unpriced or bill.total is None else bill.usd_per_hour
+            edits = edits_of(change.split(","))
+            answer = predict(recorded, WhatIfQuestion(window, edits, equals, objectives, usd))
+    except (NotReplayableError, EditError) as error:
+        problem = str(error)
+    return Asked(present, answer, problem, newest_unix_ns(engine), is_simulated(engine, window))
+
+
+def _present(recorded: Recorded) -> Present:
+    config = recorded.engines[0].model.engine
+    return Present(
+        config.max_num_seqs,
+        config.max_num_batched_tokens,
+        config.enable_prefix_caching,
+        len(recorded.engines),
+    )

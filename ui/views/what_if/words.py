@@ -1,0 +1,100 @@
+"""The texts of the What if page. Pure."""
+
+import html
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.what_if import Predicted, WhatIfAnswer
+from ui.kit import wording
+
+NAMES: Final = {
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "itl_max_s": "ITL max",
+    "e2e_s": "E2E",
+    "queue_s": "queue",
+}
+BINDS: Final = {
+    "seats": "the limit max_num_seqs",
+    "kv": "free KV blocks",
+    "tokens": "the limit max_num_batched_tokens",
+}
+SHOWN: Final = ("p50", "p99")
+
+
+def sentence(answer: WhatIfAnswer, latency: str) -> str:
+    """Return the finding: P99 of a latency now and after the change."""
+    change = html.escape(", ".join(answer.edits))
+    if answer.saturated:
+        return (
+            f"<b>With {change}, the engines cannot keep up:</b> the queue grows for as long as the "
+            "load lasts."
+        )
+    now, then = answer.now[latency]["p99"], answer.predicted[latency]["p99"]
+    if now is None or then.value is None:
+        return f"With {change}, there is no P99 of {NAMES[latency]} to predict."
+    if then.low is not None and then.high is not None and then.low <= now <= then.high:
+        return (
+            f"With {change}, P99 of {NAMES[latency]} would be about the same: "
+            f"<b>{wording.seconds(then.value)}</b>{_interval(then)}, {wording.seconds(now)} now."
+        )
+    return (
+        f"With {change}, P99 of {NAMES[latency]} would be "
+        f"<b>{wording.seconds(then.value)}</b>{_interval(then)} instead of "
+        f"{wording.seconds(now)}."
+    )
+
+
+def _interval(each: Predicted) -> str:
+    if each.low is None or each.high is None:
+        return ""
+    return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
+
+
+def table(answer: WhatIfAnswer) -> str:
+    """Return measured, replayed and predicted percentiles as HTML."""
+    rows = []
+    for name, title in NAMES.items():
+        for point in SHOWN:
+            each, then = answer.reproduced[name][point], answer.predicted[name][point]
+            error = "–" if each.error_ratio is None else f"{each.error_ratio:+.1%}"
+            cells = (
+                f"{title} {point.upper()}",
+                wording.seconds(each.measured),
+                f"{wording.seconds(each.replayed)} ({error})",
+                f"<b>{wording.seconds(then.value)}</b>",
+                _interval(then).strip(" []"),
+            )
+            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+    heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def notes(answer: WhatIfAnswer) -> Iterator[str]:
+    """Yield SLOs, cost, what requests wait for, and what the prediction assumes."""
+    for slo in answer.objectives:
+        then = slo.good_ratio
+        if then.value is None or then.low is None or then.high is None:
+            continue
+        yield (
+            f"SLO {html.escape(slo.slo)}: {slo.good_ratio_now:.2%} good now, {then.value:.2%} "
+            f"predicted [{then.low:.2%} to {then.high:.2%}]."
+        )
+    if answer.usd_per_hour is not None and answer.predicted_usd_per_hour is not None:
+        yield (
+            f"The engines cost {wording.usd(answer.usd_per_hour)} per hour now, "
+            f"{wording.usd(answer.predicted_usd_per_hour)} after the change."
+        )
+    waits = BINDS.get(answer.binds)
+    yield f"Requests would wait for {waits}." if waits else "No request would wait in the queue."
+    if answer.rejected:
+        yield (
+            f"{wording.counted(answer.rejected, 'request')} would be rejected: longer than "
+            "max_model_len, or no space in the queue."
+        )
+    for number in answer.left_out.items():
+        yield f"{wording.counted(number[1], 'request')} left out: {html.escape(number[0])}."
+    for each in answer.extrapolated:
+        yield f"Assumed: {html.escape(each)}."
