@@ -1,4 +1,4 @@
-"""The explorer's entry: `streamlit run ui/app.py`."""
+"""The explorer's entry point: `streamlit run ui/app.py`."""
 
 from ui.frame.app import show
 

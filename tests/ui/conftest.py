@@ -1,4 +1,4 @@
-"""Made databases: a seeded fleet with an incident in it, for pages and view-models alike."""
+"""Databases of a seeded fleet with an incident, for pages and view-models."""
 
 import itertools
 import os
@@ -17,18 +17,12 @@ from streamlit.testing.v1 import AppTest
 
 from rig.ports import free_port
 from server.explorer_launch import launch
+from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
-from telemetry.requests import (
-    DECODE_PARTS,
-    PREFILL_PARTS,
-    Basis,
-    Outcome,
-    RequestTimeline,
-    Source,
-)
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
 from tests.ui.opening import APP, Open
 
 SECOND_NS = 1_000_000_000
@@ -43,13 +37,14 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Open:
         test = AppTest.from_file(str(APP), default_timeout=60)
         for name, value in parameters.items():
             test.query_params[name] = value
-        return test.run()
+        assert not test.run().exception
+        return test
 
     return open_page
 
 
 def make_request(number: int = 1, **changes: Any) -> RequestTimeline:
-    """One request; its phases sum to its end-to-end time unless the changes say otherwise."""
+    """One request whose phases sum to its end-to-end time."""
     known: dict[str, Any] = {
         "trace_id": f"{number:032x}",
         "span_id": f"{number:016x}",
@@ -83,7 +78,7 @@ def make_request(number: int = 1, **changes: Any) -> RequestTimeline:
 def make_fleet(
     requests: int, from_unix_ns: int, length_s: float, *, seed: int = 7, simulated: bool = False
 ) -> tuple[list[RequestTimeline], list[EngineSample]]:
-    """Requests and samples of three replicas; queues grow on one in the window's last third."""
+    """Requests and samples of three replicas; the queue of one grows in the last third."""
     rng = np.random.default_rng(seed)
     at = np.sort(rng.uniform(0, length_s, requests))
     replica = rng.integers(0, 3, requests)
@@ -157,7 +152,7 @@ def make_fleet(
 def make_incident(
     from_unix_ns: int, *, waited_s: float = 2.0, number: int = 400, **common: Any
 ) -> list[RequestTimeline]:
-    """Twenty minutes of requests: those of the last ten wait so long for blocks of the cache."""
+    """Twenty minutes of requests; in the last ten they wait for KV cache blocks."""
     rows = []
     for place in range(2 * number):
         late = waited_s if place >= number else 0.0
@@ -206,35 +201,46 @@ def _samples(
     ]
 
 
-def fill(url: str, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]) -> None:
-    """Write rows to a database, which is made."""
+def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
+    """Store incidents of an objective that alerted 1 min after they began."""
+    engine = open_database(url)
+    rows = [
+        IncidentRow(
+            *(slo, "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
+            *(began_s + 60, "20", None),
+        )
+        for began_s, ended_s in stretches
+    ]
+    keep_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
+    engine.dispose()
+
+
+def fill(url: str, *rows: Sequence[Any]) -> None:
+    """Store requests, samples, starts and GPU samples, in this order."""
     engine = open_database(url)
     with Writer(engine) as writer:
-        writer.submit(requests, samples).result()
+        writer.submit(*rows).result()
     engine.dispose()
 
 
 @pytest.fixture
 def one_request() -> Callable[..., RequestTimeline]:
-    """`make_request`."""
     return make_request
 
 
 @pytest.fixture
 def fleet() -> Callable[..., tuple[list[RequestTimeline], list[EngineSample]]]:
-    """`make_fleet`."""
     return make_fleet
 
 
 @pytest.fixture
 def incident() -> Callable[..., list[RequestTimeline]]:
-    """`make_incident`."""
     return make_incident
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Callable[..., str]:
-    """Make a database of these rows; its URL. Each call makes another."""
+    """Create a new database of these rows and return its URL."""
     numbers = itertools.count()
 
     def make(requests: Sequence[RequestTimeline] = (), samples: Sequence[EngineSample] = ()) -> str:
@@ -247,7 +253,7 @@ def database(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
-    """Requests as the store's Arrow table, with all of its columns."""
+    """Requests as the store's Arrow table, with all columns."""
 
     def read(requests: list[RequestTimeline]) -> pa.Table:
         engine = open_database(database(requests))
@@ -259,11 +265,28 @@ def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
 
 
 @pytest.fixture
-def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Start the explorer on a database, as `tailspan up` does; its address.
+def browse(
+    explorer: Callable[..., str], tab: Callable[..., Any], database: Callable[..., str]
+) -> Callable[..., tuple[str, Any]]:
+    """Start an explorer on these rows; return its address and a browser's tab."""
 
-    What `launch` takes may be given beside the database's URL.
-    """
+    def start(
+        requests: Sequence[RequestTimeline] = (),
+        samples: Sequence[EngineSample] = (),
+        *,
+        width: int = 1280,
+        height: int = 900,
+        **more: Any,
+    ) -> tuple[str, Any]:
+        address = explorer(database(requests, samples))
+        return address, tab(viewport={"width": width, "height": height}, **more)
+
+    return start
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start the explorer on a database as `tailspan up` does, and return its address."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(database_url: str, **more: Any) -> str:

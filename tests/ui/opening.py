@@ -1,4 +1,4 @@
-"""The explorer as Streamlit runs it, without a browser: opened by a fixture, read by these."""
+"""Read the explorer's pages in Streamlit's test runner, without a browser."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +13,21 @@ APP = Path(__file__).parents[2] / "ui" / "app.py"
 Open = Callable[..., AppTest]
 """Takes a database's URL and an address's parameters."""
 
+Database = Callable[..., str]
+"""Takes rows; returns a database's URL."""
+
+HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
+
 
 def markup(test: AppTest) -> str:
-    """All HTML on the page but its style and its script."""
+    """All HTML of the page except its style and script; the page has no exception."""
+    assert not test.exception
     said = (element.proto.body for element in test.get("html"))
     return "\n".join(each for each in said if not each.startswith(("<style", "<i class='unseen'")))
 
 
 def navigation(test: AppTest) -> dict[str, dict[str, str]]:
-    """The query that each page's link in the navigation leads to, by the page's key."""
+    """The query of each page's link in the navigation, by the page's key."""
     links = [element.proto for element in test.get("page_link")]
     return {each.page or FIRST: dict(parse_qsl(each.query_string)) for each in links}
 

@@ -1,21 +1,24 @@
-"""The format of a view in the page's address. Pure.
+"""The page address: how it encodes a view. Pure.
 
-A link reproduces the view. An address is untrusted input: a value that cannot be parsed falls
-back to the default, and a notice names it. The page is the path (`root-cause?last=1h`);
-`page=root-cause` in the query, as alerts and dashboards write it, leads to the same page.
+A link reproduces the view. An address is untrusted input. A value that cannot be parsed is replaced
+by its default, and a notice names the value. The path selects the page (`root-cause?last=1h`).
+Alerts and dashboards write `page=root-cause` in the query instead; that address is redirected to
+the path.
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the same, paused at that instant
     from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…
-    request=…                   one request: TRACE/SPAN, an id of its server, or of its trace
-    measure=…                   the measure that the Fleet page draws side by side
-    incident=SLO@TIME           an incident: without a range, its own (incident_links.py); with
-                                one, which of the range's incidents comes first
-    baseline=…/…                the baseline, as from and to; by default the previous range
-    decide=size                 whether there is an incident: by the size of the growth, not by SLOs
+    request=…                   one request: TRACE/SPAN, a request id or a trace id
+    measure=…                   the measure that the Fleet page compares between replicas
+    incident=SLO@TIME           an incident. Without a range, the page shows the incident's
+                                range (incident_links.py); with a range, this incident is
+                                listed first
+    baseline=…/…                start and end of the baseline; default: the previous range
+    decide=size                 detect incidents by the size of the growth, not by SLOs
     by=hour                     compliance by the hour, not by the day
-    per=model                   label by which costs are grouped; by default the tenant
+    per=model                   label by which costs are grouped; default: the tenant
+    change=rate=1.5x,replicas=3 the changes that the What if page predicts
 """
 
 from collections.abc import Mapping
@@ -23,6 +26,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from replay.edits import EditError, edits_of
 from store.queries import Window
 from store.requests.lookup import LONGEST as LONGEST_ID
 from telemetry.requests import Outcome
@@ -39,22 +43,24 @@ RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Characters. The name of a group contains its values, each of up to 256 characters."""
+"""Characters at most. The name of an objective's group contains label values of up to 256
+characters each."""
+LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page that an address without a path leads to; by default the first."""
+    """Return the page for an address without a path; the first page by default."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return where an address without a path has moved to; None if it shows the first page.
+    """Return the new address of a link without a path; None if the link shows the first page.
 
     Args:
-        query: of the address, without the question mark.
+        query: the query, without the question mark.
     """
     asked = dict(parse_qsl(query, keep_blank_values=True))
     page = destination(asked)
@@ -63,14 +69,14 @@ def moved(query: str) -> str | None:
 
 
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
-    """Read an address.
+    """Parse an address.
 
     Args:
-        parameters: of its query.
-        page: its path; the first page's address has none, and its query may name a page.
+        parameters: the query's parameters.
+        page: the path. The first page has an empty path, and its query may name another page.
 
     Returns:
-        The view, and notices that name what was not understood.
+        The view, and notices that name each part that could not be parsed.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
@@ -107,11 +113,11 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         measure = FIRST_MEASURE
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
-        *("incident", "measure", "per", *LABELS),
+        *("incident", "measure", "per", "change", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
-        notices.append(f"The address says {names}, which this page does not know: ignored.")
+        notices.append(f"The address contains {names}, which this page does not support: ignored.")
     view = replace(
         view,
         latency=LATENCIES[latency],
@@ -124,14 +130,15 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         by=by,
         measure=measure,
         per=per,
+        change=_change(parameters, notices),
     )
     return view, notices
 
 
 def parameters(view: View) -> dict[str, str]:
-    """Return the query of a view's address, the inverse of `parse`.
+    """Return the query parameters of a view, the inverse of `parse`.
 
-    Defaults are omitted, except the range, which is always written.
+    Defaults are omitted. The range is always included.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -159,22 +166,24 @@ def parameters(view: View) -> dict[str, str]:
         written["by"] = view.by
     if view.per != PAYERS[0]:
         written["per"] = view.per
+    if view.change:
+        written["change"] = view.change
     if view.page == FIRST != _implied_page(written):
         return {"page": view.page, **written}
     return written
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page of a link from before there were several pages: Requests."""
+    """Return the page for an old link without a page, by its other parameters."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
 
 
 def link(view: View) -> str:
-    """Return the address of a view, relative to that of any page.
+    """Return the address of a view, relative to the address of any page.
 
-    Filter values that must not stand in an address are omitted.
+    Filter values that are not allowed in an address are omitted.
     """
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
@@ -187,7 +196,7 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the key in a pasted explorer link or key, else the text as search words, else None."""
+    """Return the key in a pasted link or key, any other text unchanged, or None for no text."""
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
         _, _, asked = text.partition("?")
@@ -203,9 +212,7 @@ def _request(
         return key if text else None
     if page == "request":
         return text[:LONGEST_ID]
-    notices.append(
-        _refused("request", text, "a key this page has written", "showing none of its own")
-    )
+    notices.append(_refused("request", text, "a key this page has written", "showing no request"))
     return None
 
 
@@ -225,7 +232,7 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     if from_ns is None or to_ns is None:
         if (start is None) != (end is None):
             notices.append(
-                "The address gives one end of a time range; it takes both from and to:"
+                "The address gives one end of a time range; it requires both from and to:"
                 f" showing the last {DEFAULT_RANGE}."
             )
         return View()
@@ -255,10 +262,21 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | Non
             "baseline",
             text,
             "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart",
-            "comparing with the stretch before",
+            "comparing with the previous range",
         )
     )
     return None
+
+
+def _change(parameters: Mapping[str, str], notices: list[str]) -> str:
+    text = parameters.get("change", "")
+    if not text:
+        return ""
+    try:
+        return ",".join(edits_of(text[:LONGEST_CHANGE].split(",")).listed())
+    except EditError as error:
+        notices.append(f"The address's change: {plain(str(error))}. Now showing no change.")
+        return ""
 
 
 def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
@@ -270,4 +288,4 @@ def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
 
 
 def _refused(name: str, given: str, allowed: str, instead: str) -> str:
-    return f"The address's {name} is “{plain(given)}”; it takes {allowed}: {instead}."
+    return f"The address's {name} is “{plain(given)}”; allowed: {allowed}. Now {instead}."

@@ -18,24 +18,28 @@ from sqlalchemy import Engine
 from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
-from ui.frame import controls, freshness, incident_links, navigation, no_data
+from ui.frame import controls, first_minute, freshness, incident_links, navigation, no_data
 from ui.frame.context import CannotShow, Context
 from ui.frame.objectives import read_objectives
 from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
 from ui.frame.view import View
-from ui.kit import store_reads
+from ui.kit import picture, store_reads
+from ui.kit.sections import CAPTION
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
 from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""Seconds between attempts to read a store that is missing or does not answer."""
+"""Seconds between attempts to read a store that is missing or does not respond."""
+FIRST_MINUTE_S: Final = 1
+"""Seconds between reads while a simulated past is arriving."""
 
 HERE: Final = Path(__file__).parent
+SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js")
 FRAMED: Final = "framed"
-"""Session key of the view that navigation and controls show."""
+"""Session key of the view in the navigation and the controls."""
 DRAWN: Final = "drawn"
 """Session key of the view whose data was drawn last."""
 
@@ -44,7 +48,7 @@ def show() -> None:
     """Draw the whole page."""
     st.set_page_config(page_icon=str(HERE / "icon.svg"), layout="wide")
     st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
-    script = "".join((HERE / each).read_text() for each in ("history.js", "picture_button.js"))
+    script = "".join((HERE / each).read_text() for each in SCRIPTS)
     st.html(f"<i class='unseen'></i><script>{script}</script>", unsafe_allow_javascript=True)
     if gate.passes():
         navigation.choose(_page)
@@ -78,9 +82,21 @@ def _page() -> None:
         st.fragment(_try_again, run_every=RETRY_S)()
         return
     st.session_state[FRAMED] = view
+    if page.of_a_range and view.live and first_minute.current(engine, read_objectives(), now):
+        st.fragment(gate.kept(_first_minute), run_every=FIRST_MINUTE_S)(engine, zone)
+        gate.way_out()
+        return
     every = page.refresh_s[view.last] if page.of_a_range and view.live and view.last else None
     st.fragment(gate.kept(_body), run_every=every)(engine, zone)
     gate.way_out()
+
+
+def _first_minute(engine: Engine, _zone: tzinfo) -> None:
+    """Draw the progress of a simulated past, then the page. Reruns by itself."""
+    found = first_minute.current(engine, read_objectives(), time.time_ns())
+    if found is None:
+        st.rerun()
+    first_minute.show(found)
 
 
 def _title(page: Page) -> None:
@@ -91,18 +107,21 @@ def _title(page: Page) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw everything that changes with time. Reruns by itself while the page is live."""
+    """Draw the part that changes with time. It reruns at an interval while the page is live."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
-        st.rerun()  # changed inside the body: redraw navigation and controls
+        st.rerun()  # the body changed the view: redraw navigation and controls
     context = _context(engine, view, time.time_ns(), zone)
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Only for a new view: on a refresh it would push the page down for a moment.
+        # Draw this for a new view only. On a refresh it would move the page down for a moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
         st.session_state[DRAWN] = view
+        st.session_state[CAPTION] = picture.caption(
+            view.equals, context.window, zone, simulated=found.simulated
+        )
         if context.page.of_a_range:
             freshness.show(context, found.newest_unix_ns, found.simulated)
         if found.newest_unix_ns is None and context.page.needs_data:
@@ -120,7 +139,8 @@ def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Cont
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident that the address names, and keep the address: one Back step leaves it."""
+    """Show the incident that the address names. The address does not change, so one step back
+    leaves the incident."""
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
         found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
@@ -134,7 +154,8 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return a label's values. The range ends at a whole minute, because they rarely change."""
+    """Return a label's values. The range is extended to whole minutes, so that the cache is
+    used."""
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
     whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
@@ -144,7 +165,7 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def _zone() -> tzinfo:
-    """Return the reader's time zone, which the browser reports."""
+    """Return the reader's time zone, as the browser reports it."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
@@ -163,6 +184,6 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # The first call is part of the page's run; a rerun there would loop forever.
+    # The first call is part of the page's run. A rerun from this call would loop forever.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -1,4 +1,4 @@
-"""What the frame passes to a page, and what the page returns."""
+"""The interface between the frame and a page."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One rendering of a page."""
+    """The data that the frame passes to a page to draw it once."""
 
     engine: Engine
     page: Page
@@ -35,9 +35,8 @@ class Context:
 
     @property
     def window(self) -> Window:
-        """The range; that of a live page ends at a multiple of its refresh interval.
-
-        Viewers who look at about the same time therefore share the same reads.
+        """The selected range. On a live page it ends at a multiple of the page's refresh interval,
+        so that viewers of the same page share store reads.
         """
         now_unix_ns = self.now_unix_ns
         if self.view.live and self.view.last is not None:
@@ -52,19 +51,21 @@ class Context:
 
     @property
     def ink(self) -> colours.Ink:
-        """The colours of lines on the theme's background."""
+        """The line colours for the current theme."""
         return colours.ink(st.context.theme.type)
 
     def shared(self, read: Callable[[], Read], *more: Hashable, large: bool = False) -> Read:
-        """Return what was read for this page, range and filters, from the cache if it is there.
+        """Return the result of `read`, from the cache if possible.
+
+        The page, the range and the filters are part of the cache key.
 
         Args:
-            read: reads it from the store.
+            read: reads the store.
             more: further values that the result depends on.
             large: whether the result holds single requests.
 
         Raises:
-            Unreadable: the store does not answer.
+            Unreadable: the store does not respond.
         """
 
         def read_store() -> Read:
@@ -76,51 +77,51 @@ class Context:
         return shared(self.engine, key, read_store, large=large)
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Return for how many seconds a live page has had no data; None if data arrives."""
+        """Return how long a live page has received no data, in seconds; None if data arrives."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
 
     def catching_up(self, newest_unix_ns: int | None) -> bool:
-        """Return whether old data is still arriving, as when the simulator starts."""
+        """Return whether old data is still arriving, for example when the simulator starts."""
         if newest_unix_ns is None or not self.view.live:
             return False
         return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)
 
 
 class Found(Protocol):
-    """What a page has read."""
+    """The result of a page's read."""
 
     @property
     def newest_unix_ns(self) -> int | None:
-        """The time of the newest data in the store; None before any arrived."""
+        """The time of the newest data in the store; None if the store is empty."""
 
     @property
     def simulated(self) -> bool:
-        """Whether any of it comes from the simulator."""
+        """Whether some of the data comes from the simulator."""
 
 
 class PageModule(Protocol):
-    """The module `page` in a page's folder."""
+    """The interface of the module `page` in a page's folder."""
 
     def read(self, context: Context) -> Found:
         """Read the store.
 
         Raises:
-            CannotShow: a file that the page depends on is wrong.
-            Unreadable: the store does not answer.
+            CannotShow: a file that the page depends on is invalid.
+            Unreadable: the store does not respond.
         """
 
     def show(self, context: Context, found: Any) -> None:
-        """Draw what was read."""
+        """Draw the result of `read`."""
 
 
 class CannotShow(Exception):  # noqa: N818 -- it names the state of the page
-    """The page cannot be shown: a sentence, and the reason.
+    """The page cannot be shown.
 
     Args:
         sentence: the headline.
-        reason: what is wrong and how to fix it.
+        reason: the problem and how to fix it.
     """
 
     def __init__(self, sentence: str, reason: str) -> None:

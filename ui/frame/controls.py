@@ -1,4 +1,4 @@
-"""The controls above a page. They show the view; their callbacks change it."""
+"""The controls above a page. They show the view, and their callbacks change it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,17 +12,17 @@ from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
 from ui.frame.pages import Page
-from ui.frame.view import DECIDERS, LABELS, RANGES_S, View
+from ui.frame.view import DECIDERS, DEFAULT_RANGE, LABELS, RANGES_S, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
 
 CUSTOM: Final = "custom"
-BEFORE: Final = "vs. the time before"
-CHOSEN: Final = "vs. a chosen time"
+BEFORE: Final = "vs. the previous range"
+CHOSEN: Final = "vs. a custom range"
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The choice that disables a filter; no label is the empty string."""
+"""The choice that disables a filter. It is the empty text, because no label has an empty value."""
 
 
 def bar(
@@ -41,7 +41,7 @@ def bar(
         zone: the reader's time zone.
         values: returns the values of a label to choose from.
     """
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
         st.segmented_control(
             "Time range",
@@ -58,13 +58,12 @@ def bar(
             _decider(view)
         if page.filters:
             _filters(view, values)
-        if view.last is not None:
-            st.button(
-                "Pause" if view.live else "Resume live",
-                icon=":material/pause:" if view.live else ":material/play_arrow:",
-                key="pause",
-                on_click=_pause_pressed,
-            )
+        st.button(
+            "Pause" if view.live else "Resume live",
+            icon=":material/pause:" if view.live else ":material/play_arrow:",
+            key="pause",
+            on_click=_pause_pressed,
+        )
     if page.filters and view.equals:
         _chips(view)
     if view.last is None:
@@ -145,7 +144,7 @@ def _chips(view: View) -> None:
                 args=(label,),
             )
         if len(view.equals) > 1:
-            st.button("Clear filters", key="clear", type="tertiary", on_click=_filters_cleared)
+            st.button("Clear all", key="clear", type="tertiary", on_click=_filters_cleared)
 
 
 def _shown_option(value: str) -> str:
@@ -160,7 +159,7 @@ def _custom_range(
     *labels: str,
 ) -> None:
     ends = (("from", window.from_unix_ns), ("to", window.to_unix_ns))
-    with st.container(horizontal=True, gap="small"):
+    with st.container(key=f"ends_{key}", horizontal=True, gap="small"):
         for (name, at), label in zip(ends, labels or ("From", "To"), strict=True):
             st.session_state[f"{key}_{name}"] = _shown_minute(at, zone)
             st.datetime_input(
@@ -233,8 +232,8 @@ def _pause_pressed() -> None:
     view = navigation.current()
     if view.live:
         navigation.change(view.paused_at(st.session_state["now_unix_ns"]))
-    elif view.last is not None:
-        navigation.change(view.following(view.last))
+    else:
+        navigation.change(view.following(view.last or DEFAULT_RANGE))
 
 
 @choice
@@ -260,17 +259,19 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The end that was not changed keeps its seconds, which the widget does not show.
+        # The reader did not change this end: keep its seconds, which the widget does not show.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
         return Window(*ends)
-    navigation.warn("A time range must end after it begins: kept as it was.")
+    navigation.warn("A time range must end after it begins. The range was not changed.")
     return None
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant in whole minutes, as the widget stores it. The widget drops smaller units,
-    and the change would look like the reader's choice."""
+    """Return an instant in whole minutes, because the widget drops seconds.
+
+    Streamlit would report the dropped seconds as a change by the reader.
+    """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

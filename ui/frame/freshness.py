@@ -1,9 +1,11 @@
 """How fresh the data on a page is, and whether it is simulated."""
 
+import html
 from datetime import tzinfo
 
 import streamlit as st
 
+from ui.frame.address import link
 from ui.frame.context import Context
 from ui.kit import wording
 
@@ -11,7 +13,7 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, a headline if no more arrives, and a mark on simulated data."""
+    """Show the age of the data, a headline if no data arrives, and a mark on simulated data."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
@@ -20,7 +22,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
         until = wording.clock(newest_unix_ns, context.zone)
         st.html(
             "<p class='headline answer unknown' role='status'><b>Earlier data is arriving:</b> up"
-            f" to <b>{until}</b> so far. This page fills by itself.</p>"
+            f" to <b>{until}</b> so far. The page updates automatically.</p>"
         )
     state = "paused" if not context.view.live else "live" if silent is None else "stale"
     parts = [f"<span class='{state}'>{state}</span>"]
@@ -30,6 +32,13 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
         if silent is not None:
             parts.append(f"no data for {wording.span(silent)}")
     parts.append(wording.zone_name(context.zone, context.window.to_unix_ns))
+    frozen = context.view
+    if frozen.last is not None:
+        frozen = frozen.paused_at(context.window.to_unix_ns)
+    parts.append(
+        f"<button type='button' class='copy' data-link='{html.escape(link(frozen))}'"
+        " title='The link shows this range, also later'>Copy link</button>"
+    )
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
 
 
@@ -38,7 +47,7 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
         f"<p class='headline answer hurt' role='alert'><b>No data for {wording.span(silent)}.</b>"
-        f" The newest is from <b>{newest}</b>. The servers have stopped, or their data does"
+        f" The newest data is from <b>{newest}</b>. The servers have stopped, or their data does"
         " not arrive; <code>tailspan doctor</code> checks each connection. Everything below"
         " shows the state at that time.</p>"
     )
@@ -49,5 +58,5 @@ def band(simulated: bool) -> None:
     if simulated:
         st.html(
             "<div class='band' role='status'>"
-            "Simulated data: no real server stands behind these numbers</div>"
+            "Simulated data: these numbers do not come from a real server</div>"
         )

@@ -1,6 +1,6 @@
-// Back and Forward walk through the history and add nothing to it. If the reader is faster than
-// the server, Streamlit adds an entry for a page that was already left; without a click or a key
-// in between, that entry replaces the current one instead.
+// Back and Forward must not add entries to the history. If the reader is faster than the server,
+// Streamlit adds an entry for a page that the reader has already left. If the reader has not
+// clicked or pressed a key since Back or Forward, this entry replaces the current one.
 if (!window.tailspanHistory) {
   window.tailspanHistory = true;
   let walking = false;

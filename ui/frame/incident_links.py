@@ -1,7 +1,7 @@
-"""The view of an incident link: the same question as `tailspan explain --incident`.
+"""Resolve a link to an incident to the same ranges as `tailspan explain --incident`.
 
-The range, the baseline, the filters and the latency are read once, when the address is opened,
-and then written to the address, so that a copied link shows the same view.
+The range, the baseline, the filters and the latency are read once, when the address is opened. They
+are then written to the address, so that a copied link shows the same view.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from ui.kit.wording import plain
 
 
 class Found(NamedTuple):
-    """The view of an incident; `row` is None, with the reason, if the incident was not found."""
+    """The view of an incident. If the incident was not found, `row` is None and `notice` is set."""
 
     view: View
     row: IncidentRow | None = None
@@ -30,13 +30,13 @@ class Found(NamedTuple):
 
 
 def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int) -> Found:
-    """Return the view of the incident that a view names.
+    """Return the view of the incident in an address.
 
     Args:
         engine: from `open_database`.
-        view: one that `names_incident`.
-        objectives: the current ones.
-        now_unix_ns: the end of the range while the incident is open.
+        view: a view for which `names_incident` is true.
+        objectives: the current objectives.
+        now_unix_ns: the end of the range if the incident is still open.
     """
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
@@ -44,7 +44,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     objective = next((each for each in found if each.name == name), None)
     if objective is None or not whole:
         known = ", ".join(each.name for each in objectives) or "none"
-        return _none(view, f"it takes SLO or SLO@TIME, with one of these SLOs: {known}")
+        return _none(view, f"allowed: SLO or SLO@TIME, with one of these SLOs: {known}")
     row = incident_at(read_incidents(engine, name), at_s)
     if row is None:
         return _none(view, f"SLO {name} has no such incident")
@@ -65,14 +65,15 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that a view names, among those of its range; by default the first."""
+    """Return the incident that the view's address names, otherwise the first incident; None if
+    there is none."""
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
     return incident_at(its, at_s) or next(iter(incidents), None)
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Return the SLO, the instant in unix seconds or None, and whether the text could be parsed."""
+    """Return the SLO, the time in unix seconds or None, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

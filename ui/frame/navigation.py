@@ -1,7 +1,7 @@
-"""The view of this session, which the browser's address holds, and the links to other pages.
+"""The view of this session, stored in the browser's address, and the links to other pages.
 
-The address is the state. A reader's choice writes it, and Back and Forward change it. Nothing
-else writes it, so each entry of the browser's history is one choice.
+The address is the state. A reader's choice writes the address; Back and Forward change it. No other
+code writes the address, so each entry of the browser's history is one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +20,12 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _NOTICES: Final = "notices"
+_PAGES: Final = "pages"
+"""Streamlit's page objects, by the key of the page."""
 
 
 def choose(show: Callable[[], None]) -> None:
-    """Run the page that the address names.
+    """Run the page that the address selects.
 
     Args:
         show: draws the page of the current view.
@@ -36,9 +38,10 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # A browser without a path is redirected before this point (ui.serving.routes).
+        # The server redirects an address without a path earlier (ui.serving.routes).
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
+    st.session_state[_PAGES] = pages
     _follow(key, parameters)
     _links(pages)
     chosen.run()
@@ -80,7 +83,7 @@ def notices() -> list[str]:
 
 
 def warn(notice: str) -> None:
-    """Show a notice instead of those of the address."""
+    """Show a notice instead of the address's notices."""
     st.session_state[_NOTICES] = [notice]
 
 
@@ -95,16 +98,25 @@ def change(view: View) -> None:
     st.session_state[_ADDRESS] = (key, written)
 
 
+def go(view: View) -> None:
+    """Show a view at once, on the same or another page. The change is one step of the browser's
+    history."""
+    if view.page == current().page:
+        change(view)
+        st.rerun()
+    st.switch_page(st.session_state[_PAGES][view.page], query_params=address.parameters(view))
+
+
 def resolve(view: View) -> None:
-    """Set the view that the address stands for, and keep the address."""
+    """Show the range and the filters of the view's incident, without changing the address."""
     st.session_state[_VIEW] = view
 
 
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only for a reader's choice.
 
-    After Back, the browser sends the new address together with the previous page's widget values.
-    Streamlit treats these as choices.
+    After Back, the browser sends the new address and the previous page's widget values together.
+    Streamlit handles these values as choices.
     """
 
     @wraps(callback)

@@ -1,4 +1,4 @@
-"""What a page shows when there is no data, and how to get some."""
+"""Texts for a page without data, with steps to get data."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,21 +23,21 @@ SIMULATE: Final = "make run"
 
 
 def no_server() -> None:
-    """Show how to connect a server or try the simulator; nothing has been received yet."""
+    """Explain how to connect a server or start the simulator when the store is empty."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
-        "Install the instrumentation **in vLLM’s environment**, set where Tailspan listens (`HOST` "
-        "is this machine, as the server sees it), and start vLLM as usual:"
+        "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
+        "is this machine's name on the server's network), and start vLLM as usual:"
     )
     st.code(CONNECT, language="bash")
-    st.markdown("Then send it a first request; it shows up here within seconds:")
+    st.markdown("Then send a first request. It appears here within seconds:")
     st.code(FIRST_REQUEST, language="bash")
-    st.markdown("Or try it first with a simulated fleet and an incident under way:")
+    st.markdown("Or try Tailspan with a simulated fleet that has an incident:")
     st.code(SIMULATE, language="bash")
 
 
 def nothing_in_view(context: Context) -> None:
-    """Explain that data exists, but none in this range under these filters."""
+    """Explain that data exists, but not in this range with these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
@@ -59,7 +59,9 @@ def nothing_in_view(context: Context) -> None:
     with st.container(horizontal=True):
         if newest_match_unix_ns is not None:
             end = newest_match_unix_ns + SECOND_NS
-            if st.button("Show the range that ends there", key="show_range", type="primary"):
+            if st.button(
+                "Show the range that ends at the latest request", key="show_range", type="primary"
+            ):
                 navigation.change(view.between(max(0, end - length_ns), end))
                 st.rerun()
         if equals and st.button("Clear the filters", key="clear_filters"):
@@ -68,15 +70,15 @@ def nothing_in_view(context: Context) -> None:
 
 
 def unreadable(reason: str) -> None:
-    """Show that the store cannot be read. The page keeps trying."""
+    """Show that the store cannot be read. The page retries automatically."""
     st.html(
-        "<p class='headline'>The store cannot be read just now; this page keeps trying.</p>"
+        "<p class='headline'>The store cannot be read. This page retries automatically.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
     )
 
 
 def cannot_show(sentence: str, reason: str) -> None:
-    """Show that a file that the page depends on is wrong."""
+    """Show that a file that the page depends on is invalid."""
     st.html(
         f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
         f"<p class='notice'>{wording.for_html(reason, 600)}</p>"

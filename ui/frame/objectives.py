@@ -13,15 +13,15 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 
 _PARSED: Final = 8
-"""Number of parsed texts that are kept: the current ones, and changes that readers try."""
+"""Maximum number of parsed texts in the cache: the current files, and edits that readers try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The contents of the files; `problem` is a sentence if they cannot be read."""
+    """The contents of the files. `problem` is a sentence if they cannot be read."""
 
     texts: Mapping[str, str]
-    """File → its text, in the order given."""
+    """Text by file name, in the order given."""
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -29,17 +29,17 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan counts itself; Prometheus queries count the others."""
+        """The objectives that Tailspan counts itself. Prometheus queries count the others."""
         return [each for each in self.parsed if isinstance(each.indicator, Goodput)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """Cache key of a result that depends on the objectives."""
+        """The part of a cache key for results that depend on the objectives."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
-    """Read the files that `tailspan up` was started with, and parse those that have changed."""
+    """Read the files that `tailspan up` was started with. Only changed files are parsed again."""
     known = os.environ if environment is None else environment
     named = [each for each in known.get(OBJECTIVES_KEY, "").split(os.pathsep) if each]
     try:
@@ -51,7 +51,7 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return the objectives in these texts; each text is parsed once."""
+    """Return the objectives in these texts. Each text is parsed once."""
     return _parsed(tuple(texts.items()))
 
 
@@ -63,7 +63,7 @@ def _parsed(texts: tuple[tuple[str, str], ...]) -> Objectives:
 
 
 def short(file: str) -> str:
-    """Return a file's path relative to the folder that Tailspan was started in, if it is there."""
+    """Return a file's path relative to the working directory if the file is inside it."""
     path = Path(file)
     for folder in (Path.cwd(), OBJECTIVES.parent.parent):
         if path.is_relative_to(folder):
@@ -72,7 +72,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the thresholds of a latency, each value once."""
+    """Return the thresholds that the objectives have for a latency, without duplicates."""
     return sorted(
         {
             float(value)

@@ -1,7 +1,7 @@
 """The pages of the explorer, in the order of navigation. Pure.
 
-To add a page: add a row here, and a folder `ui/views/KEY` (with _ for -) whose module `page` has
-`read` and `show`, as `ui.frame.context.PageModule` describes them.
+To add a page, add a row here and a folder `ui/views/KEY` (with _ for -). The folder's module `page`
+must have `read` and `show`, as `ui.frame.context.PageModule` describes.
 """
 
 from collections.abc import Mapping
@@ -14,29 +14,31 @@ class Page:
     """One page of the explorer."""
 
     key: str
-    """Path in the address; the first page has none."""
+    """Path in the address; empty for the first page."""
     name: str
-    """Title, and text of its navigation link."""
+    """Title, and text of the navigation link."""
     refresh_s: Mapping[str, int]
     """Seconds between refreshes of a live page, by the length of the range."""
     by_latency: bool = False
-    """Whether the reader chooses a latency."""
+    """Whether the reader can choose a latency."""
     filters: bool = True
-    """Whether the reader filters requests."""
+    """Whether the page has request filters."""
     compares: bool = False
-    """Whether the reader chooses the baseline, and whether SLOs or the growth's size decide."""
+    """Whether the reader can choose the baseline and how incidents are detected."""
     of_a_range: bool = True
-    """Whether it shows a time range and the requests in it that pass the filters."""
+    """Whether the page shows a time range."""
     needs_data: bool = True
-    """Whether it stays empty until the first server reports."""
+    """Whether the page stays empty until the first server reports."""
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""For a page that is watched. Longer ranges change less and cost more to read."""
+"""Refresh intervals of a page that is watched. Longer ranges change less and cost more to read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
-"""For a page that stays open all day on several screens."""
+"""Refresh intervals of a page that stays open all day on several screens."""
+_ASKED_S: Final = {"5m": 60, "15m": 120, "1h": 300, "6h": 900, "24h": 3600}
+"""Refresh intervals of a page that calculates for several seconds."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""For a page that is read."""
+"""Refresh intervals of a page that is read once."""
 
 GROUPS: Final = (
     (
@@ -48,14 +50,15 @@ GROUPS: Final = (
         Page("requests", "Requests", _WATCHED_S, by_latency=True),
         Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),
+    (Page("what-if", "What if", _ASKED_S, by_latency=True),),
     (
         Page("fleet", "Fleet", _WATCHED_S),
         Page("cost", "Cost", _READ_S),
     ),
 )
-"""The pages; the navigation separates the groups."""
+"""The pages, in groups that the navigation separates."""
 
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key
-"""The page of an address that names none."""
+"""The page of an address without a page name."""

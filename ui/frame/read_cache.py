@@ -1,7 +1,7 @@
 """A cache of store reads, shared by all viewers.
 
-The key contains the time range. The ranges of a live page end at multiples of its refresh
-interval, so viewers who look at about the same time share the same reads.
+The key contains the time range. The range of a live page ends at a multiple of its refresh
+interval, so viewers of the same page share their reads.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,10 +16,10 @@ from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
-"""Seconds; at least the longest refresh interval of a page."""
+"""Seconds for which an entry is kept: at least the longest refresh interval of a page."""
 KEPT: Final = 200
 KEPT_LARGE: Final = 4
-"""Entries that hold single requests: a million of them take about 300 MB."""
+"""Maximum number of entries that hold single requests. A million requests take about 300 MB."""
 
 Found = TypeVar("Found")
 
@@ -27,12 +27,14 @@ Found = TypeVar("Found")
 def shared(
     engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found], *, large: bool = False
 ) -> Found:
-    """Return what was read for this key, from the cache if it is there. Failed reads are not kept.
+    """Return the result of `read` for this key, from the cache if possible.
+
+    A failed read is not cached.
 
     Args:
-        engine: the database that is read.
-        key: everything that the result depends on.
-        read: reads the store. Its result is shared, and must not be changed.
+        engine: the database.
+        key: all values that the result depends on.
+        read: reads the store. All callers share its result and must not change it.
         large: whether the result holds single requests.
     """
     kept = _large if large else _small
@@ -54,7 +56,7 @@ def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the database, shared by all viewers; raises as `open_database` does."""
+    """Return the database, shared by all viewers. Raises the same errors as `open_database`."""
     return open_database(url, create=False)
 
 
@@ -72,7 +74,8 @@ def _evidence(url: str, _engine: Engine) -> EvidenceCache:
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest data of a database, and when it last advanced while it was old."""
+    """The time of a database's newest data, and when this time last advanced although it was
+    old."""
 
     at_unix_ns: int
     caught_up_unix_ns: int | None = None
@@ -84,13 +87,14 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Return whether old data is arriving: the newest is old, and was older a moment ago.
+    """Return whether old data is arriving: the newest data is old, but newer than a moment ago.
 
     Args:
         engine: the database.
-        newest_unix_ns: the time of its newest data.
-        now_unix_ns: the reader's clock.
-        old_s: data older than this is old, in seconds; also the length of a moment.
+        newest_unix_ns: the time of the newest data.
+        now_unix_ns: the current time.
+        old_s: age in seconds above which data is old. Old data is arriving if its newest time
+            advanced within the last `old_s` seconds.
     """
     last = _newest(str(engine.url)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

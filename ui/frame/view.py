@@ -1,4 +1,4 @@
-"""What the reader looks at: the range, the filters and each page's settings. Pure."""
+"""The reader's selection: the range, the filters and each page's settings. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,17 +23,17 @@ LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """Steps of the compliance history."""
 DECIDERS: Final = ("slo", "size")
-"""What decides whether there is an incident: compliance, or the size of the growth."""
+"""How incidents are detected: by SLO compliance, or by the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """Labels by which costs are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The reader's choices.
+    """The reader's selection.
 
-    `last` alone follows the clock; with `to_unix_ns` it is paused there. `from_unix_ns` and
-    `to_unix_ns` are a custom range, and `last` is then None.
+    With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, it is
+    paused at that time. `from_unix_ns` and `to_unix_ns` give a custom range; `last` is then None.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -42,7 +42,7 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The open request; a text if the reader typed an id, on the Request page only."""
+    """The open request. On the Request page, it is a string if the reader typed an id."""
     page: str = FIRST
     baseline: Window | None = None
     incident: str | None = None
@@ -50,19 +50,21 @@ class View:
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
+    change: str = ""
+    """What the What if page changes: texts of `replay.edits`, separated by commas."""
 
     @property
     def live(self) -> bool:
-        """Whether the window follows the clock."""
+        """Whether the range ends at the current time."""
         return self.to_unix_ns is None
 
     @property
     def names_incident(self) -> bool:
-        """Whether the range is that of an incident that has not been read yet."""
+        """Whether the address names an incident whose range has not been read yet."""
         return self.incident is not None and self.last is None and self.to_unix_ns is None
 
     def window(self, now_unix_ns: int) -> Window:
-        """Return the range to show, half open."""
+        """Return the range to show, half-open."""
         to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns
         if self.last is not None:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
@@ -73,11 +75,11 @@ class View:
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """Return the last `last`, following the clock."""
+        """Return a live view of the last `last`, a duration such as 15m."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
-        """Return a custom range."""
+        """Return a view of a custom range."""
         return replace(
             self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
         )

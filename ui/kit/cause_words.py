@@ -1,6 +1,6 @@
 """The text of a cause, as the Overview and Root cause pages show it.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
 from diagnosis.causes.registry import SUMMARIES
@@ -10,7 +10,7 @@ from ui.kit import wording
 
 
 def first_cause(cause: Cause) -> str:
-    """Return the share, the cause and the tenant or replica: one sentence."""
+    """Return one sentence with the cause's share, its name, and the tenant or replica."""
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
 
 
@@ -20,7 +20,7 @@ def share(cause: Cause) -> str:
 
 
 def summary(cause: Cause) -> str:
-    """Return the cause, and where it is or who drives it."""
+    """Return the cause's summary, with the replica or tenant that it belongs to."""
     place = ", ".join(
         f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
         for key, value in cause.where.items()

@@ -1,7 +1,7 @@
 """Series as Plotly figures. Pure, without Streamlit.
 
-All charts over time share one axis, with the same range and the same margins, so an instant is
-at the same place in each.
+All charts over time have the same range and margins, so an instant has the same horizontal position
+in each.
 """
 
 import math
@@ -22,8 +22,10 @@ CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
     "scrollZoom": False, "doubleClick": False,
 }  # fmt: skip
-"""Of Plotly's buttons, only the image download is kept."""
+"""Plotly's options: the image download is the only button."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
+ZONE: Final = "zone"
+"""Key of a figure's `meta`: the time zone of its time axis."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -31,7 +33,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Return instants in the reader's time zone; Plotly draws times as they are given."""
+    """Return instants in the reader's time zone, because Plotly does not convert times."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -54,10 +56,10 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # A logarithmic axis has no zero; a latency of 0 is below the axis.
+        # A logarithmic axis has no zero, so a latency of 0 is not drawn.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A bin between two gaps has no visible line, so it gets a marker. Other bins get none:
-        # browsers draw every marker separately, also those of size 0.
+        # A line through a single bin between two gaps is invisible, so this bin gets a marker.
+        # Other bins get none, because browsers draw each marker separately.
         lone = _lone(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -98,7 +100,7 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Return round values around a range: every decade, and 3s between them where they fit."""
+    """Return round values around a range: powers of ten, and 3 times these where there is space."""
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
     every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
@@ -132,7 +134,22 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
         ],
     )
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
+    figure.add_annotation(
+        text=wording.zone_offset(zone, window.to_unix_ns),
+        # The note is beside the second line of the tick labels, which only a day's first tick has.
+        xref="paper",
+        yref="paper",
+        x=1,
+        y=0,
+        xanchor="right",
+        yanchor="top",
+        yshift=-19,
+        showarrow=False,
+        font={"size": 10},
+        opacity=0.8,
+    )
     figure.update_layout(
+        meta={ZONE: wording.zone_name(zone, window.to_unix_ns).removeprefix("times in ")},
         height=height,
         margin=MARGIN,
         legend={**LEGEND, **figure.layout.legend.to_plotly_json()},
@@ -146,7 +163,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def values_of(values: FloatArray) -> list[float | None]:
-    """Return None for NaN, so that a gap does not depend on how JSON writes NaN."""
+    """Return the values with None for NaN, so that gaps do not depend on the JSON encoder."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

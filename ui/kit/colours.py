@@ -1,8 +1,8 @@
-"""One colour per phase, and the few others that a page needs.
+"""The colours of all charts.
 
-Every chart takes its colours from here. The phases can be distinguished by colour-blind readers
-and on light and dark backgrounds (tests/ui/kit/test_colours.py measures both). A thin outline keeps
-the black of a stall visible on dark and the light grey of delivery visible on white.
+Colour-blind readers can distinguish the phases, on light and dark backgrounds
+(tests/ui/kit/test_colours.py measures both). A thin outline keeps the black of a stall visible on
+dark and the light grey of delivery visible on white.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Time that a row's phases do not explain: almost transparent."""
+"""Time that a row's phases do not explain; almost transparent."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
-"""Around fills whose colour is close to one of the backgrounds."""
+"""Outline of fills whose colour is close to a background."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
 """Lines of single engines. No chart shows them together with phases."""
@@ -48,10 +48,10 @@ PAID_FOR: Final = {
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
 """The most expensive values of a label, in order."""
 OTHERS_PAY: Final = "#a3a8af"
-"""All other values of the label."""
+"""The colour of all other values of the label."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""Of heatmaps: from almost transparent, through blue, to orange."""
+"""Heatmap colours: from almost transparent, through blue, to orange."""
 
 PROMISED: Final = "#2f8f5b"
 """The line of an objective's threshold or target."""
@@ -60,12 +60,12 @@ BROKEN: Final = "#c8242b"
 """A missed objective."""
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
-"""Behind the time in which an error budget burned."""
+"""Background of the time in which an error budget burned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Colours of lines and text that must stand out from the page's background."""
+    """Colours of lines and text that contrast with the page's background."""
 
     strong: str
     middle: str
@@ -100,18 +100,18 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""The default until the browser reports its background."""
+"""The ink that is used until the browser reports its background."""
 
 
 def on(fill: str) -> str | None:
-    """Return the colour of text on a #rrggbb fill; None, the page's own, on any other fill."""
+    """Return the colour of text on a #rrggbb fill; None for any other fill."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # Rec. 601 luma; brighter fills take dark text, the others light text.
+    # Rec. 601 luma. Text is dark on bright fills and light on other fills.
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 
 def ink(theme: str | None) -> Ink:
-    """Choose the ink for a theme: "light", "dark", or None when it is not known."""
+    """Return the ink for a theme: "light", "dark", or None if unknown."""
     return {"light": LIGHT, "dark": DARK}.get(theme or "", EITHER)

@@ -1,6 +1,6 @@
 """Arrow columns as numpy arrays. Pure.
 
-A null becomes NaN for arithmetic, here and only here. On the page it is a gap or a dash again.
+Only this module converts null to NaN, for arithmetic. Pages show NaN as a gap or a dash.
 """
 
 from typing import Any

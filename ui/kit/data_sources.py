@@ -1,7 +1,4 @@
-"""Notes about requests from a source with less detail than the instrumentation.
-
-Pure. A page that shows an engine's native spans must name the details that they lack.
-"""
+"""Notes about requests whose source sends less detail than the instrumentation. Pure."""
 
 from collections import Counter
 
@@ -13,24 +10,24 @@ from ui.kit.columns import texts
 
 LESS = {
     Source.NATIVE: (
-        "from the engine's own spans: no time before its queue or after its last token, and"
+        "from the engine's native spans: no time before its queue or after its last token, and"
         " no request that was aborted or refused"
     ),
-    Source.CLIENT: "from clients only: the network is in their times, and no phase is known",
+    Source.CLIENT: "from clients only: the times include the network, and no phase is known",
 }
 
 SCRAPED = (
-    "seen by /metrics only. That reports engines, not single requests: there is no latency"
+    "seen by /metrics only. /metrics reports engines, not single requests: there is no latency"
     " to show, which does not mean that there were no requests. Install the instrumentation"
     " beside vLLM, or start it with --otlp-traces-endpoint."
 )
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence on the requests without instrumentation; None if there are none.
+    """Return a sentence about the requests without instrumentation; None if there are none.
 
     Args:
-        table: with `source`.
+        table: requests with the column `source`.
     """
     number = Counter(texts(table, "source"))
     told = [
@@ -42,7 +39,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence if there are engines but no requests; None if nothing was scraped."""
+    """Return a sentence if there are engines but no requests; None if no engine was scraped."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -50,7 +47,7 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return how many samples were read; None if all of them were."""
+    """Return a sentence about the share of samples that were read; None if all were read."""
     if every_s is None:
         return None
     return (

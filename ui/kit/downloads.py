@@ -7,24 +7,29 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from ui.kit.charts import ZONE
+
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""The full-width ones begin a formula in spreadsheets of some languages."""
+"""First characters of a formula. Spreadsheets of some languages also accept full-width ones."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """Return one line per point: series, place, value in base units, displayed text.
+    """Return CSV lines, one per point: series, position on the x axis, value in base units,
+    displayed text.
 
-    Times are the reader's wall clock, as on the chart's axis.
+    Times are in the reader's time zone, as on the chart's axis. The header names the zone.
     """
     written = io.StringIO()
     lines = csv.writer(written)
-    lines.writerow(["series", _title(figure.layout.xaxis) or "time", "value", "told"])
+    zone = (figure.layout.meta or {}).get(ZONE)
+    time = "time" if zone is None else f"time in {zone}"
+    lines.writerow(["series", _title(figure.layout.xaxis) or time, "value", "text"])
     for trace in figure.data:
         if isinstance(trace, go.Heatmap):
             lines.writerows(_grid(trace))
             continue
         if trace.name is None and trace.showlegend is False and _lying(trace) is False:
-            continue  # invisible trace that only carries hover text
+            continue  # invisible trace that contains only hover text
         across, along = (trace.y, trace.x) if _lying(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
@@ -36,7 +41,7 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a line for each cell with a value; its series is the row's name."""
+    """Yield a line for each cell with a value. The series is the name of the cell's row."""
     names = trace.y if trace.meta is None else trace.meta
     for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, said in zip(trace.x, values, told, strict=True):

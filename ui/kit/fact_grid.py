@@ -6,14 +6,14 @@ from typing import Final
 from ui.kit import wording
 
 WIDE: Final = 22
-"""Characters beyond which a fact takes two columns."""
+"""Characters above which a fact takes two columns."""
 
 
 def fact_grid(facts: Iterable[tuple[str, str, str]]) -> str:
     """Return facts as HTML.
 
     Args:
-        facts: name, value and explanation; all are escaped.
+        facts: tuples of name, value and explanation. All texts are escaped.
     """
     return f"<div class='facts'>{''.join(_fact(*each) for each in facts)}</div>"
 

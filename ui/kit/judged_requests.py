@@ -1,4 +1,4 @@
-"""Stored requests judged against an objective now: a changed one, or a subset of requests."""
+"""Count the good and bad stored requests of a new or narrowed objective."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MOST_JUDGED: Final = 200_000
-"""The newest requests that are judged; more would take seconds."""
+"""Maximum number of requests, the newest first. More would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
@@ -27,7 +27,7 @@ def judged_window(engine: Engine, window: Window) -> Window:
 
 
 def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
-    """Count the requests that ended in a range, to whole seconds."""
+    """Count the requests that ended in a range, which is extended to whole seconds."""
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return Counts(0, 0)
@@ -35,7 +35,7 @@ def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """Return an indicator for only the requests that pass the filters."""
+    """Return the indicator restricted to requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]
     which = (*([whole.where] if whole.where is not None else []), *filters)

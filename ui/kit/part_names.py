@@ -9,31 +9,39 @@ _PHASES: Final = {
     "handoff": (
         "frontend: next step",
         colours.FRONTEND,
-        "handed over; the engine takes new requests between two steps",
+        "waiting for the current step; the engine accepts new requests between steps",
     ),
     "queue_seats": ("queued: batch full", colours.QUEUE, "waiting for a place in the batch"),
     "queue_kv": ("queued: KV cache full", colours.QUEUE, "waiting for blocks of the KV cache"),
     "queue_budget": (
         "queued: batch step full",
         colours.QUEUE,
-        "the token budget of each step was spent",
+        "waiting: the token budget of each step was used up",
     ),
     "queue_held": (
         "queued: held back",
         colours.QUEUE,
-        "its adapter, cache or grammar was not ready",
+        "waiting for its adapter, cache or grammar",
     ),
-    "queue_step": ("queued: next step", colours.QUEUE, "waiting for the step under way to end"),
-    "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not report for what"),
+    "queue_step": ("queued: next step", colours.QUEUE, "waiting for the current step to end"),
+    "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not report the reason"),
     "delivery": ("delivery", colours.DELIVERY, "from the last token to the last byte"),
     "unsplit": ("not split", colours.UNACCOUNTED, "the source does not report its parts"),
 }
 
 _INSIDE: Final = {
-    "own": ("own work", None, "what the request would have taken alone"),
-    "others_prefill": ("others’ prompts", colours.OTHERS, "others’ prompts in the same steps"),
-    "others_decode": ("others’ tokens", colours.OTHERS, "others’ answers in the same steps"),
-    "preempted": ("evicted", colours.PREEMPTED, "evicted for lack of memory, computed again"),
+    "own": ("own work", None, "time that the request would have taken alone"),
+    "others_prefill": (
+        "others’ prompts",
+        colours.OTHERS,
+        "prompts of other requests in the same steps",
+    ),
+    "others_decode": (
+        "others’ tokens",
+        colours.OTHERS,
+        "output tokens of other requests in the same steps",
+    ),
+    "preempted": ("evicted", colours.PREEMPTED, "evicted for lack of memory, then computed again"),
     "stall": ("stall", colours.STALL, "step time that no scheduled work explains"),
     "unsplit": ("not split", None, "the source does not report its parts"),
 }

@@ -1,8 +1,8 @@
 """Percentiles per time bin, each with a confidence interval. Pure.
 
-Exact nearest ranks over the requests of a bin, never an average of percentiles. A bin whose
-interval would reach past its slowest request has no value: a gap, not an estimate.
-Same definitions as telemetry.quantiles, for all bins at once.
+A percentile is the exact nearest rank over the requests of a bin, never an average of percentiles.
+If the interval would need a rank above the number of requests, the bin has no value.
+telemetry.quantiles has the same definitions; this module computes all bins at once.
 """
 
 import math
@@ -38,8 +38,8 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the rank of the percentile, from 1, and the ranks of the ends of its interval."""
-    # Rounded first: 0.07 · 100 is 7.000000000000001 in floats, whose ceiling is not 7.
+    """Return the rank of the percentile and the ranks of its interval's ends, counted from 1."""
+    # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
     rank = np.ceil(centre).astype(np.int64)
@@ -52,7 +52,7 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     """Return the percentiles of each bin.
 
     Args:
-        values_s: (n,) latencies; NaN where a request has none; it is then not counted.
+        values_s: (n,) latencies. NaN means that the request has no such latency; it is not counted.
         index: (n,) bin of each request.
         bins: number of bins.
     """
@@ -82,7 +82,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One percentile of a set of requests; too few requests have no interval."""
+    """One percentile of a set of requests. The interval is None below the minimum sample size."""
 
     requests: int
     value_s: float | None
@@ -91,7 +91,7 @@ class Estimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
-    """Return the percentile of all values together."""
+    """Return the percentile of all values."""
     told = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(told, wanted)
@@ -101,7 +101,7 @@ def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return why the P99 line has gaps; None if its only gaps are bins without requests."""
+    """Return the reason for gaps in the P99 line; None if only bins without requests are gaps."""
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())
@@ -112,6 +112,6 @@ def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
     without = "a P99" if missing == came.sum() else "no P99"
     held = int(np.median(found.requests[silent]))
     return (
-        f"{which} ({span(bins.width_s)} each) {verb} {without}: it takes {least_number(0.99)} "
+        f"{which} ({span(bins.width_s)} each) {verb} {without}: it requires {least_number(0.99)} "
         f"requests, and there are about {held:,}. A longer range has wider bins."
     )

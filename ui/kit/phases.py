@@ -1,9 +1,9 @@
 """The layers of a request's time, which sum to its end-to-end time.
 
 Pure. Phases do not overlap. With the step ledger, prefill and decode are split: their layers hold
-the request's own work, and other requests, preemption and stalls are layers of their own. Without
-it, prefill and decode are one layer each. Time that no phase explains is also a layer; it is never
-spread over the others.
+the request's own work, and other requests, preemption and stalls are separate layers. Without the
+ledger, prefill and decode are one layer each. Time that no phase explains is also a separate layer;
+it is never distributed over the other layers.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""In the order of a request's life, which is the stacking order."""
+"""The layers in the order of a request's phases, which is the stacking order."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -57,7 +57,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Return (requests, layers) seconds; each row sums to the row's e2e_s.
+    """Return (requests, layers) seconds. Each row sums to the row's e2e_s.
 
     A phase that never began counts as 0.
     """
@@ -82,7 +82,7 @@ def layers(table: pa.Table) -> Matrix:
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
-    rest[rest < 1e-6] = 0  # instants have nanosecond precision, sums only that of a float
+    rest[rest < 1e-6] = 0  # timestamps are exact to 1 ns, float sums are not
     return np.column_stack([*known, rest])
 
 
@@ -112,11 +112,11 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """Return the layer that took most of the slowest 1 % by a latency (at least one request).
+    """Return the layer that took most of the time of the slowest 1 % (at least one request).
 
     Args:
-        table: contains the column of the latency.
-        matrix: of `layers`.
+        table: requests with the column `latency`.
+        matrix: the result of `layers`.
         latency: the column that orders the requests.
         keys: the layers that the latency consists of.
     """

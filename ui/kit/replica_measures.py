@@ -1,6 +1,6 @@
 """The measures of each replica, and their format. Pure.
 
-The keys appear in the page's address (`measure=queue`).
+The keys are used in the page's address (`measure=queue`).
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Measure:
     meaning: str
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value of 100 %, if there is one; it gives every replica the same scale."""
+    """The value that is 100 %, if the measure has one. All replicas then have the same scale."""
     of_gpu: bool = False
 
 
@@ -30,17 +30,23 @@ def _per_second(value: float | None) -> str:
 
 _ALL: Final = (
     Measure(
-        *("queue", "Waiting", "requests", "Requests in the engine's waiting line; the most in"),
+        *("queue", "Waiting", "requests", "Highest number of requests in the engine's queue in"),
         wording.count,
     ),
-    Measure("running", "Running", "requests", "Requests in the batch; the most in", wording.count),
     Measure(
-        *("kv", "KV cache", "used", "Share of the KV cache in use; the most in"),
+        "running",
+        "Running",
+        "requests",
+        "Highest number of requests in the batch in",
+        wording.count,
+    ),
+    Measure(
+        *("kv", "KV cache", "used", "Highest share of the KV cache in use in"),
         *(wording.percent, 1.0),
     ),
     Measure(
         *("hits", "Cache hits", "of tokens"),
-        "Share of the prompts' tokens that the prefix cache already held, over",
+        "Share of the prompts' tokens found in the prefix cache, over",
         *(wording.percent, 1.0),
     ),
     Measure(
@@ -53,7 +59,7 @@ _ALL: Final = (
         wording.seconds,
     ),
     Measure(
-        *("tokens", "Tokens out", "per second", "Tokens of answers made per second, over"),
+        *("tokens", "Tokens out", "per second", "Output tokens generated per second, over"),
         _per_second,
     ),
     Measure(
@@ -67,16 +73,16 @@ _ALL: Final = (
     ),
     Measure(
         *("bandwidth", "Bandwidth", "of peak"),
-        "Measured memory bandwidth against the GPU's peak, the mean of its GPUs, over",
+        "Measured memory bandwidth as a share of the peak, mean of its GPUs, over",
         *(wording.percent, 1.0, True),
     ),
     Measure(
         *("clock", "Clock", "of highest"),
-        "The lowest SM clock of its GPUs against the highest it can have, in",
+        "Lowest SM clock of its GPUs as a share of their maximum clock, in",
         *(wording.percent, 1.0, True),
     ),
 )
-"""`meaning` ends where the length of a bin is appended."""
+"""The page appends the length of a bin to each `meaning`."""
 
 MEASURES: Final = {measure.key: measure for measure in _ALL}
 FIRST_MEASURE: Final = _ALL[0].key

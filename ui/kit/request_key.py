@@ -9,8 +9,10 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One request, with the instant of its receipt if that is known: the database is sorted by time
-    and then needs no search."""
+    """One request, and the time of its receipt if it is known.
+
+    The database is sorted by time, so a key with a time needs no search.
+    """
 
     received_unix_ns: int | None
     trace_id: str
@@ -23,7 +25,7 @@ class RequestKey:
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
-        """Parse the text that str returns; None for any other text."""
+        """Parse the string form of a key; return None for any other text."""
         if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
             return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)

@@ -1,8 +1,8 @@
-"""Rollups and the slowest requests, for a range with too many requests to read each.
+"""Rollups and the slowest requests, for ranges with too many requests to read individually.
 
-Percentiles are within 1 % of a measured latency, and the first and the last bin are extended to
-whole minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so
-only the minutes that can contain one of them are read.
+Percentiles are within 1 % of a measured latency. The first and the last bin are extended to whole
+minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so only
+the minutes that can contain one of these requests are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,13 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MOST_READ: Final = 100_000
-"""Requests that a page reads one by one, in about a second."""
+"""Maximum number of requests that a page reads individually. This takes about a second."""
 
 _MOST_MINUTES: Final = 100
-"""Minutes to search for the slowest, at most: minutes whose requests have expired contain none."""
+"""Maximum number of minutes to search for the slowest requests.
+
+The requests of some minutes may have expired; a search of these minutes finds no request.
+"""
 
 _MINUTE_NS: Final = 60 * SECOND_NS
 
@@ -37,12 +40,12 @@ class Rolled:
     """Aggregates of a range's requests."""
 
     latency: str
-    """The latency of `percentiles`, and the one that orders `slowest`."""
+    """The latency of `percentiles`, which also orders `slowest`."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, Estimate]
-    """Quantile → the estimate over the whole range."""
+    """Estimates over the whole range, by name of the quantile."""
     means: phases.Matrix
     """(bins, layers) mean seconds per request, NaN for empty bins."""
     number: IntArray
@@ -59,14 +62,14 @@ def read_rolled(
     latency: str,
     columns: Sequence[str],
 ) -> Rolled | None:
-    """Read a range from rollups; None if its requests are few enough to read, and none has expired.
+    """Read a range from rollups; return None if reading its requests is possible and fast enough.
 
     Args:
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: the column of the percentiles and of the slowest.
-        columns: to read of the slowest.
+        latency: the column of the percentiles, which also orders the slowest requests.
+        columns: the columns to read for the slowest requests.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -120,7 +123,7 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
 
 
 def _unless(latency: str) -> dict[str, str]:
-    """Return the labels of requests without this latency: non-streamed answers have no TTFT."""
+    """Return labels of requests to leave out. For TTFT, these are the non-streamed answers."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
@@ -133,8 +136,8 @@ def per_bin(
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: its column.
-        bins: of whole minutes.
+        latency: the column of the latency.
+        bins: bins of whole minutes.
     """
     found = rollups(
         engine,
@@ -148,7 +151,7 @@ def per_bin(
     told = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, told.number.size)  # one group; none if there are no requests
+    both = min(bins.count, told.number.size)  # one group; empty if there are no requests
     values[:both], number[:both] = told.value_s[:both], told.number[:both]
     return Percentiles(
         number,
@@ -160,7 +163,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Return the ranks of each percentile and of its interval's ends; 0 for too few requests."""
+    """Return the ranks of each percentile and its interval; 0 below the minimum sample size."""
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -189,8 +192,11 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the exact slowest requests. Reads minutes in descending order of their slowest
-    request, until no later minute can contain one of the wanted rows."""
+    """Return the slowest requests, exactly.
+
+    Minutes are read in descending order of their slowest request, until no later minute can contain
+    a row of the result.
+    """
     found = rollups(engine, window, equals=equals, unless=_unless(latency), step_s=60)
     assert found is not None
     sums = found.sums([latency])

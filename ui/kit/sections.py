@@ -1,22 +1,32 @@
-"""The parts of every page: sections with a heading, and charts in them."""
+"""The parts of every page: sections with a heading, and charts."""
 
 import html
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from ui.kit import charts
+from ui.kit import charts, wording
 from ui.kit.downloads import csv_of
+
+CAPTION: Final = "picture_caption"
+"""Session key of the line under the title of a downloaded picture; the frame sets it."""
+_title: ContextVar[str | None] = ContextVar("title of the section", default=None)
 
 
 @contextmanager
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
-    """Draw a heading with an optional tooltip; the block under it is the section."""
+    """Draw a heading with an optional tooltip. The block under it is the section."""
     with st.container(gap=None):
         st.header(title, anchor=False, help=explanation)
-        yield
+        outer = _title.set(title)
+        try:
+            yield
+        finally:
+            _title.reset(outer)
 
 
 def chart(
@@ -29,12 +39,13 @@ def chart(
 
     Args:
         figure: the chart.
-        key: unique on the page; also names the downloaded file.
+        key: unique on the page; also used as the name of the downloaded file.
         alt: a description for screen readers.
-        on_select: called when the reader has dragged a box over the chart; the session's state
-            then has under the key.
+        on_select: called when the reader has dragged a box over the chart. The selection is then in
+            the session's state under `key`.
     """
     name = f"tailspan-{key}"
+    caption = str(st.session_state.get(CAPTION, ""))
     with st.container(key=f"chart_{key}", gap=None):
         st.plotly_chart(
             figure,
@@ -45,7 +56,7 @@ def chart(
             selection_mode="box",
         )
         with st.container(key=f"take_{key}", horizontal=True, gap="xsmall", width="content"):
-            st.html(f"<button type='button' data-picture='{html.escape(key)}'>PNG</button>")
+            st.html(_picture_button(key, _title.get() or alt or "", caption))
             st.download_button(
                 "CSV",
                 data=lambda: csv_of(figure),
@@ -53,6 +64,18 @@ def chart(
                 mime="text/csv",
                 key=f"csv_{key}",
                 type="tertiary",
-                help="What this chart shows, as a table",
+                help="Download this chart's data as a table",
                 on_click="ignore",
             )
+
+
+def _picture_button(key: str, title: str, caption: str) -> str:
+    """Return the button that `frame/picture_button.js` listens to, with the picture's title."""
+    # Plotly parses both lines as markup, and they contain external text.
+    lines = {
+        "picture": key,
+        "title": wording.for_plotly(title, 120),
+        "caption": wording.for_plotly(caption, 300),
+    }
+    data = " ".join(f"data-{name}='{html.escape(value)}'" for name, value in lines.items())
+    return f"<button type='button' {data}>PNG</button>"

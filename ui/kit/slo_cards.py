@@ -1,6 +1,6 @@
-"""The state of an objective as text: error budget, time until it is spent, each pair of windows.
+"""The state of an objective as text: error budget, time until exhaustion, alert windows.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from typing import Final
 
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
+from analysis.slo_states import SloState
 from telemetry import durations
 from ui.kit import slo_text, wording
-from ui.kit.slo_status import SloState
 from ui.kit.terms import term
 
 SAYS: Final = {
     State.FIRING: "alerts",
     State.QUIET: "below",
-    State.LOW_TRAFFIC: "held back: too few bad requests",
-    State.COLD_START: "held back: not enough history",
+    State.LOW_TRAFFIC: "not alerting: too few bad requests",
+    State.COLD_START: "not alerting: not enough history",
     State.NO_DATA: "no requests",
 }
 
 
 def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Return the state of an objective, under its name.
+    """Return the state of an objective as HTML, by default under its name.
 
     Args:
         each: the objective's state.
@@ -36,7 +36,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     period = objective.period_text
     left = status.budget_left
     if left is None:
-        nothing = f"{blind(each)}<p class='note'>Nothing to count yet over {period}.</p>"
+        nothing = f"{blind(each)}<p class='note'>No requests counted yet over {period}.</p>"
         return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
     told = wording.exact_percent(float(left))
@@ -49,7 +49,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in the range")
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
-        facts.append(f"counted for {known} so far, time without data counts as good")
+        facts.append(f"counted for {known} so far; time without data counts as good")
     state = "low" if shown < 0.25 else "some"
     return _framed(
         each,
@@ -62,13 +62,13 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
 
 def blind(each: SloState) -> str:
-    """Return why an objective does not count incoming requests, and the fix; "" if it does."""
+    """Return why recent requests are not counted, and the fix; "" if they are counted."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
-    which = "All groups together: blind" if each.objective.group else "Blind"
+    which = "The whole SLO: blind" if each.objective.group else "Blind"
     return (
-        f"<p class='notice'><b>{which} in the last hour: no burn can be seen.</b>"
+        f"<p class='notice'><b>{which} in the last hour: this SLO cannot detect a burn.</b>"
         f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"
     )
 
@@ -93,7 +93,7 @@ def _label(each: SloState, silent_s: float | None) -> str:
     if each.blind is not None:
         return "<span class='state near'>blind</span>"
     if each.held_back:
-        return "<span class='state near'>held back</span>"
+        return "<span class='state near'>alert on hold</span>"
     if each.status.period.events:
         return "<span class='state fine'>within budget</span>"
     return "<span class='state'>no requests</span>"
@@ -109,12 +109,12 @@ def _lasts(each: SloState) -> str:
     if not status.burns[status.burning_s]:
         return f"not burning ({pace})"
     if status.exhausted_in_s is None or status.lasts_the_period:
-        return f"lasts beyond the period at this pace ({pace})"
-    return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
+        return f"outlasts the period at this rate ({pace})"
+    return f"spent in <b>{wording.span(float(status.exhausted_in_s))}</b> at this rate ({pace})"
 
 
 def groups(found: Sequence[SloState]) -> str:
-    """Return one table row per group of an objective, in this order."""
+    """Return one table row per group of an objective, in the given order."""
     head = (
         "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
         "<th>burn rate</th></tr>"
@@ -132,7 +132,7 @@ def _group(each: SloState) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        _label(replace(each, blind=None), None),  # shown once for all groups
+        _label(replace(each, blind=None), None),  # the page shows the reason once, for all groups
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
         left,
@@ -142,7 +142,10 @@ def _group(each: SloState) -> str:
 
 
 def windows(each: SloState) -> str:
-    """Return the state of each pair of windows; it alerts if both burn faster than its factor."""
+    """Return a table of the alert's window pairs.
+
+    A pair alerts if the burn rate of both windows is above its factor.
+    """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"
         "<th>state</th></tr>"

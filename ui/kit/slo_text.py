@@ -1,6 +1,5 @@
-"""The condition of an objective as text. Pure.
-
-Returns plain text: names and values in it come from outside, and are escaped when shown.
+"""The condition of an objective as text. Pure. The result is plain text. It contains names and
+values from external input, which the caller must escape.
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ def criterion(good: Expression) -> str:
 
 
 def where(which: Expression) -> str:
-    """Return which requests count: `streamed true`."""
+    """Return the condition that selects the counted requests: `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
     if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
         return render(which)

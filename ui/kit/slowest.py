@@ -18,7 +18,10 @@ DAY_S: Final = 86_400
 
 
 def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
-    """Return the places of the slowest requests by a latency, slowest first; skip unknown ones."""
+    """Return the row numbers of the slowest requests by a latency, slowest first.
+
+    Requests without this latency are skipped.
+    """
     values = floats(table, latency)
     known = np.flatnonzero(~np.isnan(values))
     if known.size > rows:
@@ -28,7 +31,7 @@ def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
 
 
 def key_of(row: Mapping[str, Any]) -> RequestKey:
-    """The key of a request's row."""
+    """Return the key of a request's row."""
     return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
 
@@ -44,11 +47,11 @@ def shown_rows(
 
     Args:
         table: the requests.
-        matrix: its `phases.layers`.
+        matrix: the result of `phases.layers` for the requests.
         latency: the column that orders the rows.
         href: returns the address of a request's page.
         zone: the reader's time zone.
-        length_s: length of the range; in a long one the times include the date.
+        length_s: length of the range. In a long range the times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -87,7 +90,8 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """Return the columns, the chosen latency first; `rank` decides which a narrow page keeps."""
+    """Return the columns, with the selected latency first. A narrow page shows columns of low
+    `rank`."""
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},
@@ -105,21 +109,21 @@ def shown_columns(latency: str) -> list[dict[str, Any]]:
         ),
         {
             "name": "phases",
-            "title": "Where its time went",
-            "help": "Its phases, to the scale of the longest request in this table.",
+            "title": "Time by phase",
+            "help": "The request's phases. All rows have the scale of the longest request.",
             "rank": 1,
         },
         {
             "name": "tokens",
             "title": "Tokens in → out",
-            "help": "Tokens of the prompt, and of the answer.",
+            "help": "Number of prompt tokens and of output tokens.",
             "number": True,
             "rank": 3,
         },
         {
             "name": "cached",
             "title": "Cached",
-            "help": "Tokens of the prompt that the prefix cache already held.",
+            "help": "Prompt tokens that were found in the prefix cache.",
             "number": True,
             "rank": 4,
         },

@@ -1,4 +1,4 @@
-// The table of the slowest requests. Every text is set as text, never read as markup.
+// The table of the slowest requests. All content is set as text and never parsed as markup.
 export default function ({ data, parentElement }) {
   const table = parentElement.querySelector("table");
   const focused = parentElement.activeElement?.dataset?.key ?? null;

@@ -1,6 +1,6 @@
 """The table of the slowest requests as a component. A row links to its request's page.
 
-The script sets every text as text; nothing from a request is parsed as markup.
+The script sets all content as text. It never parses text from a request as markup.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> N
     """Draw the table.
 
     Args:
-        rows: of `slowest.shown_rows`.
-        columns: of `slowest.shown_columns`.
+        rows: from `slowest.shown_rows`.
+        columns: from `slowest.shown_columns`.
     """
     if not rows:
         st.html("<p class='note'>No request in this range has this latency.</p>")

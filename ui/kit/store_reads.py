@@ -35,21 +35,21 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Columns of every request; other columns are read only of the open request."""
+"""Columns that are read for every request. Other columns are read for the open request only."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For longer ranges, the filters' values come from rollups instead of requests."""
+"""For ranges longer than this, the filters' values come from rollups instead of requests."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
 
 class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
-    """The store cannot be read; the message is a sentence for the reader."""
+    """The store cannot be read. The message is a sentence for the reader."""
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Raise store errors as `Unreadable`, except that of a missing database."""
+    """Convert store errors to `Unreadable`, except the error for a missing database."""
     try:
         yield
     except DatabaseMissing:
@@ -58,14 +58,14 @@ def store_errors() -> Iterator[None]:
         raise Unreadable(str(error)) from error
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None) or type(error).__name__
-        raise Unreadable(f"The database does not answer: {reason}.") from error
+        raise Unreadable(f"The database does not respond: {reason}.") from error
 
 
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
-    """Remove the TTFT of answers that were not streamed.
+    """Remove the TTFT of non-streamed answers.
 
-    The first byte of such an answer is also its last, so a few of them would fill the tail of TTFT;
-    E2E covers them.
+    The first byte of such an answer is also its last byte, so a few of these answers would fill the
+    tail of TTFT. E2E covers them.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
@@ -73,7 +73,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a window has simulated data; read from rollups if it is long."""
+    """Return whether a window has simulated data. Long windows are read from rollups."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -93,7 +93,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
-    """Return the whole row of one request; None if the store does not have it."""
+    """Return the whole row of one request; None if it is not stored."""
     at = key.received_unix_ns
     with store_errors():
         if at is None:
@@ -108,7 +108,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
-    """Return the requests received at some instants that pass the filters, in that order."""
+    """Return the requests received at these instants that match the filters, in that order."""
     with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)
@@ -119,7 +119,7 @@ def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, 
 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
-    """Return when the newest request that passes the filters was received, in any range."""
+    """Return the time of receipt of the newest request that matches the filters, in any range."""
     with store_errors():
         found = request_table(
             engine,

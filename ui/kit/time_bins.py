@@ -1,7 +1,7 @@
-"""Equal time bins, wide enough to hold a useful number of requests.
+"""Equal time bins, wide enough for a useful number of requests.
 
 Pure. Bin edges are multiples of the width since the epoch, so a live page's bins do not move with
-the window. The window's ends may cut the first and the last bin.
+the window. The window may start or end inside a bin.
 """
 
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ WIDTHS_S: Final = (
 MOST_BINS: Final = 120
 FEWEST_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Requests per bin: a P99 with an interval needs 381, and traffic is uneven."""
+"""Requests per bin. A P99 with an interval requires 381, and traffic is uneven."""
 
 SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Equal bins; bin i spans first + i·width up to first + (i+1)·width, in unix ns."""
+    """Equal bins. Bin i spans first + i·width up to first + (i+1)·width, in unix ns."""
 
     first_unix_ns: int
     width_ns: int
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the bin of each instant; instants outside go to the nearest bin."""
+        """Return the bin of each instant. An instant outside all bins gets the nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """Return the middle of each bin, where it is drawn."""
+        """Return the middle of each bin, where its value is drawn."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns
@@ -52,7 +52,7 @@ class Bins:
 
 
 def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
-    """Return bins of one width that cover the half-open window."""
+    """Return bins of this width that cover the half-open window."""
     first = from_unix_ns // width_ns
     last = max(first, (to_unix_ns - 1) // width_ns)
     return Bins(first * width_ns, width_ns, int(last - first) + 1)
@@ -61,8 +61,8 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that hold enough requests.
 
-    There are at most MOST_BINS. A bin is wider than 1/FEWEST_BINS of the window only if no narrower
-    width is available.
+    There are at most MOST_BINS bins. A bin is wider than 1/FEWEST_BINS of the window only if no
+    narrower width is available.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MOST_BINS]

@@ -1,7 +1,7 @@
-"""Numbers, times and text from outside in a readable form.
+"""Readable formats of numbers, times and external text.
 
-Pure. Seconds and ratios come in, ms and % go out; rounding happens only here. Text from requests
-(ids, tenants, routes) is untrusted until it has passed through here.
+Pure. The inputs are seconds and ratios; the texts have ms and %. Only this module rounds. Text from
+requests (ids, tenants, routes) is untrusted until this module has escaped it.
 """
 
 import html
@@ -72,7 +72,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage; never rounds a small share to 0 % or a large one to 100 %."""
+    """Format a ratio as a percentage. A small share is never 0 %, a large share never 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -100,14 +100,14 @@ def fold(factor: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a number of any size and unit: three digits, large ones whole."""
+    """Format a number of any size and unit: three digits; large numbers without decimals."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: to the cent from $1 on, with three digits below."""
+    """Format dollars: with cents from $1, with three significant digits below."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -145,16 +145,21 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
 
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
     """Return the time zone of a page's times: `times in Europe/Berlin, UTC+01:00`."""
+    offset = zone_offset(zone, unix_ns)
+    return f"times in {offset}" if offset == "UTC" else f"times in {zone}, {offset}"
+
+
+def zone_offset(zone: tzinfo, unix_ns: int) -> str:
+    """Return a time zone's distance from UTC at an instant: `UTC+01:00`, or `UTC` for UTC."""
+    if str(zone) == "UTC":
+        return "UTC"
     offset = datetime.fromtimestamp(unix_ns / 1e9, zone).strftime("%z")
-    named = str(zone)
-    if named == "UTC":
-        return "times in UTC"
-    return f"times in {named}, UTC{offset[:3]}:{offset[3:5]}"
+    return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Format the time of day to the millisecond."""
-    # Integer arithmetic: as floats, today's nanoseconds would be off by a few hundred.
+    # Integer arithmetic: floats would shift today's nanoseconds by a few hundred.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
@@ -162,7 +167,7 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Return untrusted text as one line of at most `length` visible characters.
 
-    Control and direction characters become �, so that no label can hide or reverse another.
+    Control and direction characters become �, so that no label can hide or reverse another label.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
@@ -174,12 +179,12 @@ def for_html(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def code_html(text: str) -> str:
-    """Escape Tailspan's own text for HTML; text between backticks becomes code."""
+    """Escape Tailspan's own text for HTML. Text between backticks becomes code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for Markdown, as in a button label: no link, image, colour or TeX.
+    """Escape untrusted text for Markdown, so that it has no link, image, colour or TeX.
 
     A colon is replaced by a similar character, because Streamlit finds emoji and addresses after
     unescaping.
@@ -189,5 +194,5 @@ def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for a chart; Plotly parses tags and entities, and $…$ as TeX."""
+    """Escape untrusted text for a chart. Plotly parses tags, entities, and $…$ as TeX."""
     return for_html(text, length).replace("$", "&#36;")

@@ -1,6 +1,6 @@
-"""Limits on the explorer's connections: their number, and the time for a request's head.
+"""Limits on the explorer's connections: their number, and the time to receive a request's head.
 
-uvicorn accepts any number, and waits indefinitely for the end of a request's head.
+uvicorn accepts any number of connections, and waits for a request's head without a limit.
 """
 
 import asyncio
@@ -11,18 +11,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MOST_OPEN
 
 MOST_CONNECTIONS: Final = 6 * MOST_OPEN
-"""A browser opens at most six to a host, and reuses them. The total stays below the usual limit
-of 1,024 open files; more are closed at once. `ui.serving.routes` limits WebSockets."""
+"""Maximum number of connections. More are closed at once.
+
+A browser opens at most six connections to a host, and reuses them. The limit is below the usual
+limit of 1,024 open files. `ui.serving.routes` limits WebSockets.
+"""
 HEAD_S: Final = 20.0
-"""For the head of a request; uvicorn closes a connection that stays idle for 5 s. Same value as
-Apache's mod_reqtimeout (`RequestReadTimeout header=20`)."""
+"""Seconds to receive a request's head. uvicorn closes a connection that stays idle for 5 s.
+
+Apache's mod_reqtimeout has the same value (`RequestReadTimeout header=20`).
+"""
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol; closes connections beyond the limit and those that send no request."""
+    """uvicorn's protocol, with a limit on connections and on the time to send a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection unless there are too many."""
+        """Accept a connection unless the limit is reached."""
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()

@@ -2,8 +2,8 @@
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Without reading in advance, the first reader of a page waits for the imports, and the first
-question for a cause waits for the columns of the last day's requests.
+Without reading in advance, the first reader of a page would wait for the imports. The first reader
+of a cause would also wait for the columns of the last day's requests.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from ui.sign_in.redirect import WayBack
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""The longest range that is offered, plus its baseline."""
+"""Hours to read in advance: the longest range in the menu, and its baseline."""
 ENOUGH_ROWS: Final = 1_000_000
 """Rows to read in advance: about 180 MB."""
 AGAIN_S: Final = 300
@@ -49,15 +49,15 @@ _APP: Final = Path(__file__).parent.parent / "app.py"
 def main() -> None:
     """Run until terminated."""
     for page in PAGES:
-        module_of(page)  # imports it
-    # Arrow's own allocator holds more memory than is used, and takes longer to allocate.
+        module_of(page)  # this call imports the page
+    # Arrow's own allocator reserves more memory than is used, and takes longer to allocate.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
-    # Not by `streamlit run`: on a wildcard address it asks a server on the internet for the
-    # address of this machine, and it accepts messages of 200 MB from a browser.
+    # Do not call `streamlit run`. On a wildcard address it asks a server on the internet for this
+    # machine's address, and it accepts messages of 200 MB from a browser.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -91,16 +91,16 @@ def application(
 
     Args:
         options: Streamlit's options.
-        asked: how readers sign in; None if sign-in is off.
-        environ: may contain TAILSPAN_ALLOWED_HOSTS.
+        asked: the sign-in settings; None if sign-in is off.
+        environ: environment variables; TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
         ValueError: a name in the environment is not a host name.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # The listen address may be a name, and readers who sign in use the name in `url`.
-    # An IPv6 address is allowed, as every address is.
+    # The listen address may be a name, and `url` contains the name that signed-in readers use. An
+    # IPv6 address is allowed, because every address is allowed.
     names += [
         name
         for name in (address, asked.host if asked else "localhost")
@@ -121,9 +121,10 @@ def application(
 
 
 def _secrets(asked: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets from memory: no file, no environment variables."""
+    """Return Streamlit's secrets from memory, without a file or environment variables."""
     secret = asked.client_secret.reveal()
-    # Derived from the client's secret: sessions survive a restart, and no other secret is needed.
+    # The key is derived from the client's secret, so sessions survive a restart and no other secret
+    # is required.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{asked.url}/oauth2callback",
@@ -136,7 +137,7 @@ def _secrets(asked: SignIn) -> dict[str, Any]:
 
 def _read_ahead() -> None:
     while True:
-        with suppress(StoreError):  # opening a page shows the error
+        with suppress(StoreError):  # the page shows the error
             read_ahead(time.time_ns())
         time.sleep(AGAIN_S)
 
@@ -145,7 +146,7 @@ def read_ahead(now_unix_ns: int) -> None:
     """Read the last hours' columns, one hour at a time so that pages can read in between.
 
     Raises:
-        StoreError: the database cannot be opened, or does not answer.
+        StoreError: the database cannot be opened, or does not respond.
     """
     kept = kept_evidence(opened(default_url()))
     for back in range(HOURS):

@@ -1,7 +1,7 @@
-"""The sign-in check before every page: who the reader is, whether they may read, for how long.
+"""The sign-in check before every page: the reader's identity, access and session length.
 
 The provider's claims are in a cookie that Streamlit signs. They are checked each time that a page
-is drawn, so an open page ends with its session.
+is drawn, so an open page shows no more data after its session has ended.
 """
 
 import time
@@ -21,7 +21,7 @@ from ui.kit import wording
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""Tolerance for a provider's clock that is ahead of ours."""
+"""Tolerance in seconds for a provider's clock that is ahead of this machine's."""
 
 
 class Verdict(StrEnum):
@@ -33,14 +33,14 @@ class Verdict(StrEnum):
     ENDED = "ended"
     REFUSED = "refused"
     UNVERIFIED = "unverified"
-    """The provider has not verified the address."""
+    """The provider has not verified the reader's e-mail address."""
 
 
 def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
-    """Return whether a reader may read.
+    """Return whether a reader may see the pages.
 
     Args:
-        claims: of the identity token, as Streamlit returns them; with `is_logged_in`.
+        claims: the identity token's claims, as Streamlit returns them, with `is_logged_in`.
         asked: the sign-in settings.
         now_s: unix seconds.
     """
@@ -66,7 +66,7 @@ def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
 
 
 def passes() -> bool:
-    """Return whether the page may be shown; if not, show the sign-in link."""
+    """Return whether the page may be shown; otherwise show the sign-in link."""
     asked = in_force()
     if asked is None:
         return True
@@ -79,7 +79,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Wrap a page's body so that each rerun checks again: a session may end in between."""
+    """Wrap a page's body so that each rerun checks the session again."""
     asked = in_force()
     if asked is None:
         return body
@@ -94,7 +94,7 @@ def kept(body: Body) -> Body:
 
 
 def way_out() -> None:
-    """Show who is signed in and a sign-out button; nothing if sign-in is off."""
+    """Show the reader's name and a sign-out button if sign-in is on."""
     if in_force() is None:
         return
     name = str(st.user.to_dict().get("email") or "you")
@@ -103,7 +103,7 @@ def way_out() -> None:
 
 
 def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
-    """Ask the reader of an open page to sign in again; `SignInPage` handles new requests."""
+    """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(said(asked, verdict, email, failed=False))
     if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
@@ -117,7 +117,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
     Args:
-        asked: how readers sign in.
+        asked: the sign-in settings.
         verdict: the result of the check.
         email: the reader's address from the claims.
         failed: whether the last sign-in failed.
@@ -136,8 +136,8 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
     match verdict:
         case Verdict.ENDED:
             return (
-                f"<b>Your sign-in has ended:</b> one lasts {render(asked.session_s)} here. Nothing"
-                " of your page is lost."
+                f"<b>Your session has ended:</b> a session lasts {render(asked.session_s)}. The"
+                " page keeps its settings."
             )
         case Verdict.REFUSED:
             return (
@@ -146,8 +146,8 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
             )
         case Verdict.UNVERIFIED:
             return (
-                f"<b>{provider} has not verified the address {who}.</b> Verify it there; or,"
-                " where it verifies none, whoever runs Tailspan can say <code>unverified_email:"
+                f"<b>{provider} has not verified the address {who}.</b> Verify it there; or, if it"
+                " does not verify addresses, whoever runs Tailspan can set <code>unverified_email:"
                 " trust</code>."
             )
         case _:

@@ -1,4 +1,4 @@
-"""The page for a reader who has not signed in. It is served without Streamlit, so no page runs."""
+"""The page for a reader who has not signed in, served without Streamlit."""
 
 import time
 from collections.abc import Mapping
@@ -36,17 +36,19 @@ _DEFAULT_PROVIDER: Final = "default"
 
 
 class SignInPage:
-    """Check whether a reader may read, and answer if not; a `ui.serving.routes.Admission`.
+    """Admit a reader who may see the pages, and answer any other request with the sign-in page.
+
+    Implements `ui.serving.routes.Admission`.
 
     Args:
-        asked: how readers sign in.
+        asked: the sign-in settings.
     """
 
     def __init__(self, asked: SignIn) -> None:
         self._asked = asked
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
-        """Return None for an admitted reader, else the response."""
+        """Return None if the reader is admitted, else the response."""
         claims = _claims(Headers(scope=scope), self._asked)
         verdict = judge(claims, self._asked, time.time())
         if verdict is Verdict.WELCOME:

@@ -1,8 +1,8 @@
 """Return to the requested page after sign-in.
 
-Streamlit redirects to its root after sign-in, but a link from an alert has its view in the query.
-So the query of the requested page is kept in a cookie for a few minutes. Only a query is kept, not
-a URL, so it cannot redirect to another site.
+After sign-in, Streamlit redirects to its root, but a link from an alert has its view in the query.
+So a cookie holds the query of the requested page for a few minutes. It holds only a query, not a
+URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,13 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""Takes a response's status and headers, which it may change; returns the new status."""
+"""A function of a response's status and headers. It may change the headers, and returns the new
+status.
+"""
 
 
 class WayBack:
-    """Middleware around Streamlit.
+    """Middleware around Streamlit that returns the reader to the requested page.
 
     Args:
         app: Streamlit.
@@ -54,7 +56,7 @@ class WayBack:
         query = self._left(asked.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
-            if status >= _BAD:  # the provider does not answer
+            if status >= _BAD:  # the provider does not respond
                 headers["location"] = self._address(query, failed=True)
                 return _REDIRECT
             if headers.get("location", "").rstrip("/") == self._path:  # signed out
@@ -65,7 +67,8 @@ class WayBack:
         return change
 
     def _left(self, referer: str) -> str:
-        """Return the query of the page that was left; its path becomes `page=`."""
+        """Return the query of the page that the reader left, with the page's path as the parameter
+        `page`."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:
@@ -111,7 +114,7 @@ class WayBack:
         return told
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
-        """Mark Streamlit's cookies as secure; it does not detect the HTTPS of a proxy."""
+        """Mark Streamlit's cookies as secure, because it does not detect a proxy's HTTPS."""
         if not self._url.startswith("https:"):
             return headers
         marked = [
@@ -129,7 +132,7 @@ class WayBack:
 
 
 def _without_failure(query: str) -> str:
-    """Re-encode a query without the failure parameter, cut to a few kilobytes."""
+    """Encode the query again without the failure parameter, cut to a few kilobytes."""
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote
     )

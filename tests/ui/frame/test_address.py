@@ -1,5 +1,3 @@
-"""The page's address: a link reproduces the view, a hostile one falls back."""
-
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -32,7 +30,6 @@ Baselines = st.builds(
 
 @st.composite
 def the_views(draw: Any) -> View:
-    """Any view that a reader can reach."""
     equals = draw(st.dictionaries(st.sampled_from(LABELS[:-1]), st.text(min_size=1), max_size=4))
     view = View(
         latency=draw(st.sampled_from(list(LATENCIES.values()))),
@@ -57,7 +54,6 @@ def the_views(draw: Any) -> View:
 
 @given(the_views())
 def test_a_link_reproduces_the_view(view: View) -> None:
-    """What is written is read back the same, without a complaint."""
     assert address.parse(address.parameters(view), view.page) == (view, [])
 
 
@@ -73,7 +69,6 @@ def test_a_link_reproduces_the_view(view: View) -> None:
     )
 )
 def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
-    """Anything at all gives a view with a window, and notices short enough to show."""
     view, notices = address.parse(parameters)
     window = view.window(NOW)
     assert window.from_unix_ns <= window.to_unix_ns
@@ -104,8 +99,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"last": "a" * 10_000}, "…"),
     ],
 )
-def test_what_is_not_understood_is_said(parameters: dict[str, str], named: str) -> None:
-    """The notice names the key and what it takes; the page falls back to the default."""
+def test_invalid_parameters_have_a_notice(parameters: dict[str, str], named: str) -> None:
     view, notices = address.parse(parameters)
     assert any(named in notice for notice in notices)
     assert view.live
@@ -114,7 +108,6 @@ def test_what_is_not_understood_is_said(parameters: dict[str, str], named: str) 
 
 
 def test_times_are_read_as_unix_seconds_or_iso_8601() -> None:
-    """To the nanosecond, and without a zone as UTC."""
     for start, end in (
         ("1763635452", "1763639052.5"),
         ("2025-11-20T10:44:12Z", "2025-11-20T11:44:12.5"),
@@ -127,7 +120,6 @@ def test_times_are_read_as_unix_seconds_or_iso_8601() -> None:
 
 
 def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
-    """Pausing keeps what is shown."""
     live = View(last="5m")
     assert live.window(NOW).to_unix_ns == NOW
     assert live.window(NOW).from_unix_ns == NOW - 300 * SECOND_NS
@@ -149,10 +141,8 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
         ({"page": "hurt", "latency": "queue"}, "overview"),
     ],
 )
-def test_links_that_name_no_page_open_where_they_always_did(
-    parameters: dict[str, str], page: str
-) -> None:
-    """Those of dashboards and of messages that were sent speak of requests."""
+def test_old_links_open_the_same_pages(parameters: dict[str, str], page: str) -> None:
+    """Dashboards and sent messages hold such links."""
     assert address.parse(parameters)[0].page == page
     moved = address.moved(urlencode(parameters))
     assert (moved or "overview").partition("?")[0] == page
@@ -178,12 +168,10 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
     ],
 )
 def test_what_is_pasted_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
-    """Whatever somebody has at hand."""
     assert address.pasted(text) == meant
 
 
 def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
-    """On another they are not understood, and are not written."""
     asked = {"request": "chatcmpl-1", "page": "request"}
     view, notices = address.parse(asked)
     assert (view.request, notices) == ("chatcmpl-1", [])
@@ -195,7 +183,6 @@ def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
 
 
 def test_a_link_opens_the_view_and_leaves_out_what_is_too_long() -> None:
-    """No server takes an address of any length."""
     view = View(page="request", request=KEY, equals={"tenant": "a&b", "model": "w" * 10_000})
     link = address.link(view)
     assert len(link) < 200

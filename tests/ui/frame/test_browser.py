@@ -1,7 +1,4 @@
-"""The page in a real browser: Debian's Chromium, headless."""
-
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,19 +14,11 @@ HOSTILE = "<img src=x onerror='document.title=\"owned\"'><script>document.title=
 
 
 def recent(length_s: float = 600) -> int:
-    """The instant so many seconds ago."""
     return time.time_ns() - int(length_s * 1e9)
 
 
-def test_requests_are_visible_and_nothing_is_fetched_from_elsewhere(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-) -> None:
-    """No exception, ids on the page, charts drawn, and not one request to another host."""
-    address = explorer(database(*fleet(3000, recent(), 600)))
-    page = tab(viewport={"width": 1280, "height": 900})
+def test_requests_are_visible_and_no_other_host_is_called(browse: Any, fleet: Any) -> None:
+    address, page = browse(*fleet(3000, recent(), 600))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{address}/?page=requests")
@@ -41,15 +30,8 @@ def test_requests_are_visible_and_nothing_is_fetched_from_elsewhere(
     assert not [url for url in asked if not url.startswith(local)]
 
 
-def test_a_row_leads_to_its_request_and_back(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-) -> None:
-    """The address names it: a link opens it again, and Back leads to the same table."""
-    address = explorer(database(*fleet(3000, recent(700), 600)))
-    page = tab(viewport={"width": 1280, "height": 900})
+def test_a_row_leads_to_its_request_and_back(browse: Any, fleet: Any) -> None:
+    address, page = browse(*fleet(3000, recent(700), 600))
     page.goto(f"{address}/requests?last=15m&tenant=acme")
     row = page.locator("a[data-key]").nth(3)
     key, name = row.get_attribute("data-key"), row.inner_text()
@@ -65,15 +47,8 @@ def test_a_row_leads_to_its_request_and_back(
     assert page.url == f"{address}/requests?last=15m&tenant=acme"
 
 
-def test_back_and_forward_go_through_the_views(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-) -> None:
-    """From page to page, of a range and of a filter; what is shown is what the address says."""
-    address = explorer(database(*fleet(1000, recent(700), 600)))
-    page = tab(viewport={"width": 1280, "height": 900})
+def test_back_and_forward_go_through_the_views(browse: Any, fleet: Any) -> None:
+    address, page = browse(*fleet(1000, recent(700), 600))
 
     def shows(title: str, length: str) -> None:
         page.wait_for_url(f"**last={length}*")
@@ -112,16 +87,8 @@ def test_back_and_forward_go_through_the_views(
 
 
 @pytest.mark.parametrize("query", ["page=why&incident=unknown@1", "page=why&last=1h"])
-def test_one_step_back_leads_out_of_a_link(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-    query: str,
-) -> None:
-    """Of a message that was sent when the page had another name."""
-    address = explorer(database(*fleet(1000, recent(700), 600)))
-    page = tab(viewport={"width": 1280, "height": 900})
+def test_one_step_back_leads_out_of_a_link(browse: Any, fleet: Any, query: str) -> None:
+    address, page = browse(*fleet(1000, recent(700), 600))
     page.goto(f"{address}/requests?last=15m")
     page.locator("a[data-key]").first.wait_for()
     page.goto(f"{address}/?{query}")
@@ -134,16 +101,10 @@ def test_one_step_back_leads_out_of_a_link(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_narrow_page_does_not_scroll_sideways(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-    scheme: str,
-) -> None:
-    """400 px wide; the band of simulated data stays in sight when scrolled to the end."""
-    address = explorer(database(*fleet(1000, recent(), 600, simulated=True)))
-    page = tab(viewport={"width": 400, "height": 800}, color_scheme=scheme)
+def test_a_narrow_page_does_not_scroll_sideways(browse: Any, fleet: Any, scheme: str) -> None:
+    address, page = browse(
+        *fleet(1000, recent(), 600, simulated=True), width=400, height=800, color_scheme=scheme
+    )
     page.goto(f"{address}/?page=requests")
     page.locator("a[data-key]").first.wait_for()
     page.locator("a[data-key]").last.scroll_into_view_if_needed()
@@ -152,19 +113,12 @@ def test_a_narrow_page_does_not_scroll_sideways(
     assert page.locator(".band").bounding_box()["y"] == 0
 
 
-def test_hostile_labels_do_not_run(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    one_request: Any,
-) -> None:
-    """Shown as text wherever they appear."""
+def test_hostile_labels_do_not_run(browse: Any, one_request: Any) -> None:
     names = ("request_id", "tenant", "replica", "model", "route", "config")
     request = one_request(
         1, received_unix_ns=recent(60), **dict.fromkeys(names, HOSTILE), error_type=HOSTILE
     )
-    address = explorer(database([request]))
-    page = tab(viewport={"width": 1280, "height": 900})
+    address, page = browse([request])
     page.goto(f"{address}/?page=requests")
     row = page.locator("a[data-key]").first
     assert "<img src=x" in row.inner_text()
@@ -175,18 +129,11 @@ def test_hostile_labels_do_not_run(
     assert page.locator("img[src=x]").count() == 0
 
 
-def test_the_causes_of_an_incident_open_from_a_link(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    incident: Any,
-) -> None:
-    """The cause is on the page that opens, on a narrow one too; hostile names stay text."""
+def test_the_causes_of_an_incident_open_from_a_link(browse: Any, incident: Any) -> None:
     start_s = int(time.time()) - 2_000
     rows = incident(start_s * 10**9, tenant=HOSTILE, route=HOSTILE)
-    address = explorer(database(rows))
+    address, page = browse(rows, width=400, height=800)
     link = f"{address}/?page=root-cause&from={start_s + 600}&to={start_s + 1200}&latency=e2e"
-    page = tab(viewport={"width": 400, "height": 800})
     page.goto(link)
     page.locator(".cause", has_text="the KV cache is full").wait_for()
     page.locator(".js-plotly-plot").first.wait_for()
@@ -205,17 +152,9 @@ def test_the_causes_of_an_incident_open_from_a_link(
     assert page.locator(".headline").inner_text() == said
 
 
-def test_a_stretch_that_is_dragged_over_is_asked_about(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    incident: Any,
-) -> None:
-    """With the mouse, over a part of the slow half: it is compared with what the chart shows
-    before it, nearly all of which kept the objective, and the address says what was asked."""
+def test_a_stretch_that_is_dragged_over_is_asked_about(browse: Any, incident: Any) -> None:
     start_s = int(time.time()) - 2_000
-    address = explorer(database(incident(start_s * 10**9)))
-    page = tab(viewport={"width": 1280, "height": 1400})
+    address, page = browse(incident(start_s * 10**9), height=1400)
     page.goto(f"{address}/?page=root-cause&from={start_s + 600}&to={start_s + 1200}")
     page.locator(".cause", has_text="the KV cache is full").wait_for()
     before = page.locator(".note").first.inner_text()
@@ -227,6 +166,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     page.mouse.down()
     page.mouse.move(area["x"] + area["width"] * 0.95, height + 20, steps=10)
     page.mouse.up()
+    page.get_by_role("button", name="Explain it").click()
     page.wait_for_url("**baseline=*")
     page.wait_for_function(f"document.querySelector('.note').innerText != {before!r}")
     asked = dict(part.split("=") for part in page.url.partition("?")[2].split("&"))
@@ -239,15 +179,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     assert page.locator(".stException").count() == 0
 
 
-def test_one_request_and_the_fleet_open_on_a_narrow_page(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-    one_request: Any,
-) -> None:
-    """From the fleet to a replica's requests, from there to one of them and who was with it;
-    from an answer to the slowest of it. Nothing scrolls sideways, hostile names stay text."""
+def test_request_and_fleet_fit_a_narrow_page(browse: Any, fleet: Any, one_request: Any) -> None:
     rows, samples = fleet(1000, recent(), 600)
     hostile = [
         one_request(
@@ -258,10 +190,9 @@ def test_one_request_and_the_fleet_open_on_a_narrow_page(
         )
         for number in range(2)
     ]
-    address = explorer(
-        database([*rows, *hostile], [*samples, replace(samples[-1], replica=HOSTILE)])
+    address, page = browse(
+        [*rows, *hostile], [*samples, replace(samples[-1], replica=HOSTILE)], width=400, height=800
     )
-    page = tab(viewport={"width": 400, "height": 800})
 
     def settled() -> None:
         page.locator(".js-plotly-plot").first.wait_for()
@@ -282,5 +213,5 @@ def test_one_request_and_the_fleet_open_on_a_narrow_page(
     page.goto(f"{address}/?page=root-cause&last=15m")
     page.locator("a[data-key]").first.click()
     page.wait_for_url("**/request?**")
-    page.get_by_role("heading", name="Where its time went").wait_for()
+    page.get_by_role("heading", name="Time by phase").wait_for()
     settled()

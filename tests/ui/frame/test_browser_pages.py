@@ -1,5 +1,4 @@
-"""All pages in a real browser: Debian's Chromium, headless. One explorer for each state."""
-
+import base64
 import re
 import time
 from collections.abc import Callable
@@ -25,31 +24,34 @@ HOSTILE = (
 )
 
 
+CORNER = """async encoded => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${encoded}`;
+    await image.decode();
+    const surface = document.createElement("canvas").getContext("2d");
+    surface.drawImage(image, 0, 0);
+    const chart = document.querySelector(".st-key-chart_traffic .js-plotly-plot");
+    const title = chart.layout.title?.text ?? null;
+    return [[...surface.getImageData(1, 1, 1, 1).data], title];
+}"""
+"""The colour in a picture's corner, and the title of the chart it was taken from."""
+
+
 def link(address: str, page: str, rest: str) -> str:
-    """A page's address."""
     return f"{address}/?{rest}" + ("" if page == FIRST else f"&page={page}")
 
 
 def settle(tab: Any) -> None:
-    """Wait until the page's script has run."""
     tab.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_every_page_shows_hostile_labels_harmlessly_and_fits(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    incident: Any,
-    width: int,
-) -> None:
-    """No exception, nothing runs, nothing scrolls sideways; on a telephone at night, too."""
+def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, width: int) -> None:
     names = ("tenant", "route", "model", "replica")
     start_s = int(time.time()) - 1_800
     rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, HOSTILE))
-    address = explorer(database(rows))
     scheme = "dark" if width == 400 else "light"
-    page = tab(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    address, page = browse(rows, width=width, color_scheme=scheme)
     for each in PAGES:
         page.goto(link(address, each.key, f"from={start_s + 600}&to={start_s + 1_200}"))
         page.locator(".headline").first.wait_for()
@@ -61,36 +63,21 @@ def test_every_page_shows_hostile_labels_harmlessly_and_fits(
         assert page.locator("img[src=x]").count() == 0
 
 
-def test_every_page_opens_on_an_empty_store_and_on_one_that_goes_away(
-    explorer: Callable[[str], str], tab: Callable[..., Any], database: Callable[..., str]
-) -> None:
-    """A sentence each time."""
-    url = database()
-    address = explorer(url)
-    page = tab(viewport={"width": 1280, "height": 900})
-    for each in PAGES:
-        page.goto(link(address, each.key, "last=15m"))
-        page.locator(".headline, .note").first.wait_for()
-        settle(page)
-        assert page.locator("[data-testid=stException]").count() == 0, each.key
-    Path(url.removeprefix("sqlite:///")).unlink()
-    for each in PAGES:
-        page.goto(link(address, each.key, "last=5m"))
-        page.locator(".headline, .note").first.wait_for()
-        settle(page)
-        assert page.locator("[data-testid=stException]").count() == 0, each.key
+def test_every_page_opens_without_data_or_store(browse: Any, tmp_path: Path) -> None:
+    address, page = browse()
+    for last in ("15m", "5m"):
+        for each in PAGES:
+            page.goto(link(address, each.key, f"last={last}"))
+            page.locator(".headline, .note").first.wait_for()
+            settle(page)
+            assert page.locator("[data-testid=stException]").count() == 0, each.key
+        for file in tmp_path.glob("made-*.db"):
+            file.unlink()
 
 
-def test_every_page_opens_on_a_single_request(
-    explorer: Callable[..., str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    one_request: Any,
-) -> None:
-    """Of which little can be said, and that is said."""
+def test_every_page_opens_on_a_single_request(browse: Any, one_request: Any) -> None:
     row = one_request(1, received_unix_ns=time.time_ns() - 60 * 10**9)
-    address = explorer(database([row]))
-    page = tab(viewport={"width": 400, "height": 900})
+    address, page = browse([row], width=400)
     for each in PAGES:
         name = f"&request={row.trace_id}/{row.span_id}" if each.key == "request" else ""
         page.goto(link(address, each.key, f"last=15m{name}"))
@@ -101,15 +88,9 @@ def test_every_page_opens_on_a_single_request(
 
 
 @pytest.mark.parametrize("name", ["overview", "requests", "fleet"])
-def test_a_store_that_goes_away_in_mid_view_is_told_and_waited_for(
-    explorer: Callable[..., str],
-    tab: Callable[..., Any],
-    fleet: Any,
-    postgresql: Any,
-    name: str,
+def test_a_store_that_goes_away_is_waited_for(
+    explorer: Any, tab: Any, fleet: Any, postgresql: Any, name: str
 ) -> None:
-    """An open page says it by itself, keeps its address and its controls, and goes on when the
-    store is back, without a hand."""
     with psycopg.connect(postgresql.dsn, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA away_{name}")
     url = postgresql.url(schema=f"away_{name}")
@@ -121,24 +102,18 @@ def test_a_store_that_goes_away_in_mid_view_is_told_and_waited_for(
     asked = page.url
     postgresql.stop("immediate")
     try:
-        page.locator(".headline", has_text="cannot be read just now").wait_for()
+        page.locator(".headline", has_text="cannot be read").wait_for()
         assert page.locator("[data-testid=stException]").count() == 0
         assert page.url == asked
     finally:
         postgresql.start()
-    page.locator(".headline", has_text="cannot be read just now").wait_for(state="detached")
+    page.locator(".headline", has_text="cannot be read").wait_for(state="detached")
     page.locator(".js-plotly-plot").first.wait_for()
     assert page.url == asked
     assert page.get_by_text("Filters · 1").count() == 1
 
 
-def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    incident: Any,
-) -> None:
-    """From the page that opens, in one press: range, baseline and latency are chosen."""
+def test_an_incident_leads_to_cause(explorer: Any, tab: Any, database: Any, incident: Any) -> None:
     start_s = int(time.time()) - 2_000
     url = database(incident(start_s * 10**9))
     engine = open_database(url)
@@ -156,12 +131,16 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
     with page.expect_download() as started:
         page.locator(".st-key-csv_traffic button").first.click()
     assert started.value.suggested_filename == "tailspan-traffic.csv"
-    assert Path(started.value.path()).read_text().startswith("series,time,value,told\n")
+    assert Path(started.value.path()).read_text().startswith("series,time in ")
     page.locator("[data-picture=traffic]").focus()
     with page.expect_download() as started:
         page.keyboard.press("Enter")
     assert started.value.suggested_filename == "tailspan-traffic.png"
-    assert Path(started.value.path()).read_bytes().startswith(b"\x89PNG")
+    picture = Path(started.value.path()).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    corner, shown_title = page.evaluate(CORNER, base64.b64encode(picture).decode())
+    assert corner == [255, 255, 255, 255], "a picture is opaque"
+    assert shown_title is None, "the page's own chart has no title"
     page.keyboard.press("Tab")
     with page.expect_download() as started:
         page.keyboard.press("Enter")
@@ -174,14 +153,13 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
 
 
 def test_a_messages_link_and_what_decides_survive_a_reload(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
+    explorer: Any,
+    tab: Any,
+    database: Any,
     incident: Any,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The link becomes the incident's range; the size decides where the reader says so."""
     file = tmp_path / "chat.yaml"
     file.write_text(chat_openslo("ttft_s <= 60"))
     monkeypatch.setenv(OBJECTIVES_KEY, str(file))
@@ -194,7 +172,7 @@ def test_a_messages_link_and_what_decides_survive_a_reload(
     engine.dispose()
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{explorer(url)}/?page=root-cause&incident=chat@{began + 300}")
-    page.locator(".notice", has_text="Choose “size decides” above").wait_for()
+    page.locator(".notice", has_text="Select “size decides” above").wait_for()
     settle(page)
     page.locator(".st-key-decide input").click()
     page.get_by_role("option", name="size decides").click()
@@ -207,15 +185,8 @@ def test_a_messages_link_and_what_decides_survive_a_reload(
     assert page.locator(".st-key-decide input").input_value() == "size decides"
 
 
-def test_a_text_that_is_tried_outlives_the_refreshes_of_a_live_page(
-    explorer: Callable[[str], str],
-    tab: Callable[..., Any],
-    database: Callable[..., str],
-    fleet: Any,
-) -> None:
-    """Also before it is taken."""
-    address = explorer(database(*fleet(300, time.time_ns() - 290 * 10**9, 200)))
-    page = tab(viewport={"width": 1280, "height": 900})
+def test_an_edited_text_survives_live_refreshes(browse: Any, fleet: Any) -> None:
+    address, page = browse(*fleet(300, time.time_ns() - 290 * 10**9, 200))
     page.goto(f"{address}/?page=slos&last=5m")
     area = page.locator("textarea")
     area.wait_for()
@@ -228,3 +199,64 @@ def test_a_text_that_is_tried_outlives_the_refreshes_of_a_live_page(
     area.press("Control+Enter")
     page.locator(".notice", has_text="1 mistake").wait_for()
     assert "nonsense: " in area.input_value()
+
+
+def test_a_copied_link_shows_the_range_that_was_shown(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Also later, though the page goes on; from a link of the past one returns to the present."""
+    address = explorer(database(*fleet(500, time.time_ns() - 600 * 10**9, 590)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.add_init_script("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    page.goto(f"{address}/requests?last=15m&tenant=acme")
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Link copied").wait_for()
+    copied = page.evaluate("window.copied")
+    assert re.fullmatch(rf"{address}/requests\?last=15m&to=\d+&tenant=acme", copied)
+    page.goto(copied)
+    page.locator(".paused").wait_for()
+    page.get_by_role("button", name="Resume live").click()
+    page.locator(".live, .stale").wait_for()
+    assert page.url == f"{address}/requests?last=15m&tenant=acme"
+
+
+def test_on_a_telephone_the_finding_stands_before_the_controls(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """On a wide page after them, where both are in sight."""
+    address = explorer(database(*fleet(500, time.time_ns() - 600 * 10**9, 590)))
+    for width, first in ((400, True), (1_280, False)):
+        page = tab(viewport={"width": width, "height": 850})
+        page.goto(f"{address}/requests?last=15m&tenant=acme")
+        page.locator("a[data-key]").first.wait_for()
+        settle(page)
+        finding, controls, chips = (
+            page.locator(each).first.bounding_box()["y"]
+            for each in (".headline", ".st-key-controls", ".st-key-chips")
+        )
+        assert (finding < controls) == first
+        assert controls < chips
+
+
+def test_the_field_keeps_the_focus_after_enter(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """So that a mistyped id can be corrected without the mouse."""
+    address = explorer(database(*fleet(50, time.time_ns() - 600 * 10**9, 590)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/request")
+    field = page.get_by_role("textbox", name="Request")
+    field.fill("chatcmpl-none")
+    page.keyboard.press("Enter")
+    page.locator(".headline", has_text="No request is called").wait_for()
+    settle(page)
+    assert field.evaluate("each => each === document.activeElement")

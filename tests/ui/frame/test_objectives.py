@@ -1,5 +1,3 @@
-"""The objectives in force, as their files say."""
-
 import os
 from pathlib import Path
 
@@ -10,7 +8,6 @@ from ui.views.overview.words import EXAMPLE
 
 
 def test_without_a_word_those_that_come_along_are_read_objectives() -> None:
-    """As for `tailspan up`."""
     found = read_objectives({})
     assert [each.name for each in found.parsed] == ["chat"]
     assert not found.errors
@@ -18,7 +15,6 @@ def test_without_a_word_those_that_come_along_are_read_objectives() -> None:
 
 
 def test_several_files_and_folders_are_read_together(tmp_path: Path) -> None:
-    """What is wrong with one leaves the others in force, and is told."""
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "a.yaml").write_text(EXAMPLE)
     (tmp_path / "b.yaml").write_text(EXAMPLE.replace("{name: chat}", "{name: b, extra: 1}"))
@@ -32,7 +28,6 @@ def test_several_files_and_folders_are_read_together(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_a_sentence(tmp_path: Path) -> None:
-    """Not there, or no text."""
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xff")
     for given in (tmp_path / "none.yaml", tmp_path / "a.yaml"):
         problem = read_objectives({OBJECTIVES_KEY: str(given)}).problem

@@ -1,40 +1,60 @@
-"""What pages there are."""
-
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from tests.ui.opening import APP
+from store.database import open_database
+from tests.ui.opening import Database, Open, markup
 from ui.frame.app import module_of
 from ui.frame.pages import BY_KEY, FIRST, PAGES, Page
 from ui.frame.view import RANGES_S
 
 
 def test_every_page_has_a_body_and_a_name_of_its_own() -> None:
-    """A page that is offered opens; two are never taken for each other."""
     assert all(callable(getattr(module_of(page), "show", None)) for page in PAGES)
     for told in ("key", "name"):
         assert len({getattr(page, told) for page in PAGES}) == len(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
-def test_every_page_knows_how_often_to_look(page: Page) -> None:
-    """For each range that is offered; a longer one is never looked at more often."""
+def test_every_page_has_refresh_intervals(page: Page) -> None:
     assert list(page.refresh_s) == list(RANGES_S)
     assert list(page.refresh_s.values()) == sorted(page.refresh_s.values())
 
 
-def test_a_page_that_is_not_there_says_which_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What was asked for, what there is, and what is shown instead."""
-    monkeypatch.setenv("TAILSPAN_DATABASE_URL", f"sqlite:///{tmp_path / 'none.db'}")
-    test = AppTest.from_file(str(APP), default_timeout=60)
-    test.query_params["page"] = "<b>wy</b>"
-    test.run()
-    assert not test.exception
+@pytest.mark.parametrize("key", [key for key in BY_KEY if key not in ("request", "slos")])
+def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, key: str) -> None:
+    for url in (database(), f"sqlite:///{tmp_path / 'none.db'}"):
+        assert "pip install ./instrumentation" in page(url, page=key).code[0].value
+
+
+@pytest.mark.parametrize("key", ["overview", "requests", "root-cause"])
+def test_an_empty_range_is_fixed(page: Open, database: Database, incident: Any, key: str) -> None:
+    test = page(database(incident(1_763_600_000 * 10**9)), page=key, last="5m")
+    assert "No requests between" in markup(test)
+    test.button("show_range").click().run()
+    assert "No requests between" not in markup(test)
+    assert {"from", "to"} <= set(test.query_params)
+    assert "last" not in test.query_params
+
+
+@pytest.mark.parametrize("key", [key for key in BY_KEY if key != "request"])
+def test_a_failing_store_is_reported(page: Open, database: Database, fleet: Any, key: str) -> None:
+    url = database(*fleet(100, time.time_ns() - 620 * 10**9, 600))
+    test = page(url, page=key, last="15m")
+    engine = open_database(url)
+    with engine.begin() as connection:
+        for table in ("requests", "engine_samples"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+    engine.dispose()
+    test.segmented_control("range").set_value("1h").run()
+    assert "cannot be read" in markup(test)
+
+
+def test_an_unknown_page_lists_the_known_ones(page: Open, tmp_path: Path) -> None:
+    test = page(f"sqlite:///{tmp_path / 'none.db'}", page="<b>wy</b>")
     assert test.title[0].value == BY_KEY[FIRST].name
-    said = "\n".join(element.proto.body for element in test.get("html"))
-    assert "page is “&lt;b&gt;wy&lt;/b&gt;”; it takes" in said
+    said = markup(test)
+    assert "page is “&lt;b&gt;wy&lt;/b&gt;”; allowed:" in said
     assert all(key in said for key in BY_KEY)

@@ -1,5 +1,3 @@
-"""Series as figures."""
-
 import json
 from collections.abc import Callable
 from datetime import UTC
@@ -24,13 +22,11 @@ HOUR = Window(START, START + 3600 * 10**9)
 
 @pytest.fixture
 def fleet_table(fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]) -> pa.Table:
-    """An hour of a fleet."""
     table: pa.Table = request_rows(fleet(6000, START, 3600)[0])
     return table
 
 
 def over_time(table: pa.Table) -> list[Any]:
-    """The figures of a table of requests."""
     bins = time_bins.choose(HOUR.from_unix_ns, HOUR.to_unix_ns, table.num_rows)
     index = bins.index(instants(table, "received_unix_ns"))
     found = percentiles.per_bin(floats(table, "ttft_s"), index, bins.count)
@@ -42,7 +38,6 @@ def over_time(table: pa.Table) -> list[Any]:
 
 
 def test_charts_over_time_share_one_axis(fleet_table: pa.Table) -> None:
-    """An instant lies at the same place in each of them."""
     empty = engines.strip(
         pa.table(
             {
@@ -60,7 +55,6 @@ def test_charts_over_time_share_one_axis(fleet_table: pa.Table) -> None:
 
 
 def test_each_phase_is_drawn_in_its_colour(fleet_table: pa.Table) -> None:
-    """In the order of a request's life; a phase that nobody had is not in the legend."""
     _, stacked = over_time(fleet_table)
     drawn = {trace.name: trace.marker.color for trace in stacked.data if trace.type == "bar"}
     expected = {layer.name: layer.colour for layer in phases.LAYERS if layer.name != "not split"}
@@ -69,7 +63,6 @@ def test_each_phase_is_drawn_in_its_colour(fleet_table: pa.Table) -> None:
 
 
 def test_the_stack_is_as_high_as_the_mean(fleet_table: pa.Table) -> None:
-    """The bars of a bin sum to its mean end-to-end time."""
     _, stacked = over_time(fleet_table)
     bars = [t for t in stacked.data if t.type == "bar"]
     total = np.sum([[value or 0.0 for value in bar.y] for bar in bars], axis=0)
@@ -81,13 +74,13 @@ def test_the_stack_is_as_high_as_the_mean(fleet_table: pa.Table) -> None:
 
 
 def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
-    """A gap is null in what is sent, as NaN is no JSON."""
+    """NaN is not JSON."""
     for figure in over_time(fleet_table):
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
 
 def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
-    """A browser draws a chart with a marker for each bin in three times the time."""
+    """Markers for all bins would triple the drawing time."""
     bins = time_bins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
     for values_s, lone in (
         ([1.0, 2.0, 1.5, 1.0, 2.0], []),
@@ -111,7 +104,6 @@ def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
 
 
 def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
-    """No requests, or none with this latency."""
     for figure in over_time(request_rows([])):
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
@@ -119,7 +111,6 @@ def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]
 def test_latencies_of_zero_do_not_break_the_logarithm(
     request_rows: Callable[..., pa.Table], one_request: Callable[..., Any]
 ) -> None:
-    """They are below what a logarithmic axis can show."""
     rows = [one_request(i, ttft_s=0.0, received_unix_ns=START + i * 10**6) for i in range(500)]
     figure, _ = over_time(request_rows(rows))
     assert np.isfinite(figure.layout.yaxis.range).all()
@@ -127,7 +118,6 @@ def test_latencies_of_zero_do_not_break_the_logarithm(
 
 @given(st.floats(1e-7, 1e6), st.floats(1, 1e6))
 def test_log_ticks_enclose_the_values(smallest: float, factor: float) -> None:
-    """At least two, ascending, not more than fit."""
     ticks = charts.log_ticks(smallest, smallest * factor)
     assert ticks == sorted(ticks)
     assert 2 <= len(ticks) <= 10
@@ -137,7 +127,6 @@ def test_log_ticks_enclose_the_values(smallest: float, factor: float) -> None:
 
 @given(st.floats(1e-6, 1e6))
 def test_linear_ticks_reach_from_zero_to_near_the_top(largest: float) -> None:
-    """Four or so round steps."""
     ticks = charts.linear_ticks(largest)
     assert ticks[0] == 0
     assert 2 <= len(ticks) <= 6
@@ -145,7 +134,7 @@ def test_linear_ticks_reach_from_zero_to_near_the_top(largest: float) -> None:
 
 
 def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
-    """Plotly reads tags, links and TeX in names: none are left."""
+    """Plotly reads tags, links and TeX in names."""
     name = '<a href="javascript:alert(1)">x</a>$\\frac$' + "z" * 10_000
     table = pa.table(
         {
@@ -162,6 +151,6 @@ def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
 
 
 def test_times_are_drawn_in_the_readers_zone() -> None:
-    """Plotly draws them as given, so they are given as the wall clock shows."""
+    """Plotly draws times as given."""
     (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
     assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)

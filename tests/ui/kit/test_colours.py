@@ -1,5 +1,3 @@
-"""One colour per phase, told apart by the colour-blind and on both backgrounds."""
-
 from itertools import combinations
 
 import numpy as np
@@ -39,13 +37,11 @@ VISIONS = {
 
 
 def linear(colour: str) -> np.ndarray:
-    """A hex colour as linear RGB."""
     values = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """Linear RGB as CIELAB (D65)."""
     matrix = np.array(
         [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
     )
@@ -55,18 +51,15 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG contrast of two colours."""
     low, high = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) for c in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.parametrize("named", [NAMED, colours.ENDINGS], ids=["phases", "outcomes"])
 @pytest.mark.parametrize("vision", VISIONS)
-def test_phases_are_told_apart(vision: str) -> None:
-    """Any two differ by 20 of CIELAB's ΔE or more, however the reader sees colours.
-
-    ΔE 2.3 is the least that is noticed side by side.
-    """
-    seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in NAMED.items()}
+def test_colours_are_distinct(named: dict[str, str], vision: str) -> None:
+    """ΔE ≥ 20 in CIELAB for every kind of colour vision; 2.3 is just noticeable."""
+    seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in named.items()}
     nearest = min(
         (float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in combinations(seen, 2)
     )
@@ -75,7 +68,6 @@ def test_phases_are_told_apart(vision: str) -> None:
 
 @pytest.mark.parametrize("background", [WHITE, DARK])
 def test_phases_stand_out_from_the_background(background: str) -> None:
-    """By their fill, or by the outline drawn around the two that come close to one."""
     for key, colour in NAMED.items():
         if key not in ("stall", "delivery"):
             assert contrast(colour, background) >= 2, (key, background)
@@ -86,7 +78,7 @@ def test_phases_stand_out_from_the_background(background: str) -> None:
     ("theme", "background"), [("light", WHITE), ("dark", DARK), (None, WHITE), (None, DARK)]
 )
 def test_lines_are_readable_on_their_background(theme: str | None, background: str) -> None:
-    """Also when the browser has not told its theme."""
+    """Also before the browser has reported its theme."""
     ink = colours.ink(theme)
     assert contrast(ink.strong, background) >= 3
     assert contrast(ink.middle, background) >= 3
@@ -94,7 +86,6 @@ def test_lines_are_readable_on_their_background(theme: str | None, background: s
 
 
 def test_text_on_a_phase_is_readable() -> None:
-    """Dark on light fills, light on dark ones; on a fill that lets the page through, its own."""
     for key, colour in NAMED.items():
         text = colours.on(colour)
         assert text is not None
@@ -102,13 +93,6 @@ def test_text_on_a_phase_is_readable() -> None:
     assert colours.on(colours.UNACCOUNTED) is None
 
 
-@pytest.mark.parametrize("vision", VISIONS)
-def test_endings_are_told_apart(vision: str) -> None:
-    """However the reader sees colours, and on both backgrounds."""
-    seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in colours.ENDINGS.items()}
-    nearest = min(
-        (float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in combinations(seen, 2)
-    )
-    assert nearest[0] >= 20, nearest
+def test_outcomes_stand_out_from_the_background() -> None:
     for colour in (*colours.ENDINGS.values(), colours.PROMISED):
         assert min(contrast(colour, background) for background in (WHITE, DARK)) >= 2

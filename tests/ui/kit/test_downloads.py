@@ -1,15 +1,15 @@
-"""What a chart shows, as a table."""
-
 import csv
+from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 import pytest
 
+from store.queries import Window
+from ui.kit.charts import over_time
 from ui.kit.downloads import cell, csv_of
 
 
-def test_each_point_is_a_line_with_what_is_told_of_it() -> None:
-    """Gaps are left out; what lies on its side is turned."""
+def test_each_point_is_a_line_with_its_label() -> None:
     figure = go.Figure(
         [
             go.Scatter(x=["2026-01-01", "2026-01-02"], y=[0.25, None], name="P50",
@@ -19,14 +19,14 @@ def test_each_point_is_a_line_with_what_is_told_of_it() -> None:
         ]
     )  # fmt: skip
     assert list(csv.reader(csv_of(figure).splitlines())) == [
-        ["series", "time", "value", "told"],
+        ["series", "time", "value", "text"],
         ["P50", "2026-01-01", "0.25", "250 ms"],
         ["", "queue", "1.5", ""],
     ]
 
 
 def test_no_cell_is_a_formula() -> None:
-    """A replica's name is foreign text, and spreadsheets run what begins with these."""
+    """Spreadsheets run cells that begin with these characters."""
     names = ["=1+1", "+x", "-x", "@x", "fine"]
     figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
     lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
@@ -34,7 +34,6 @@ def test_no_cell_is_a_formula() -> None:
 
 
 def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
-    """By the name of its row, as it is drawn."""
     figure = go.Figure(
         go.Heatmap(
             x=["10:00", "10:01"],
@@ -54,6 +53,15 @@ def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
     "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
 )
 def test_what_begins_as_a_formula_is_text(text: str) -> None:
-    """Also behind blanks and line ends, and in full width; a harmless text stays as it is."""
+    """Also behind blanks and line ends, and in full width."""
     assert cell(text) == f"'{text}"
     assert cell(f"a{text}") == f"a{text}"
+
+
+def test_the_head_names_the_time_zone() -> None:
+    """The times are wall-clock times, which mean nothing without one."""
+    figure = go.Figure([go.Scatter(x=["2026-01-01"], y=[0.25], name="P50")])
+    drawn = over_time(figure, Window(0, 10**9), ZoneInfo("Europe/Berlin"), height=200)
+    head, _ = csv.reader(csv_of(drawn).splitlines())
+    assert head[1] == "time in Europe/Berlin, UTC+01:00"
+    assert "UTC+01:00" in {each.text for each in drawn.layout.annotations}

@@ -1,5 +1,3 @@
-"""Percentiles per bin: exact ranks, and gaps where too few requests tell."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +10,7 @@ from ui.kit.time_bins import bins_of_width
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 1500), st.integers(1, 5))
-def test_a_bin_says_what_its_requests_alone_would_say(seed: int, number: int, bins: int) -> None:
-    """All bins at once, as telemetry.quantiles for each of them."""
+def test_a_bin_equals_its_requests_alone(seed: int, number: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     values, index = rng.lognormal(size=number), rng.integers(0, bins, number)
     found = percentiles.per_bin(values, index, bins)
@@ -29,12 +26,10 @@ def test_a_bin_says_what_its_requests_alone_would_say(seed: int, number: int, bi
 
 
 def found_quantiles() -> list[tuple[str, float]]:
-    """The percentiles a page shows."""
     return list(percentiles.QUANTILES.items())
 
 
 def test_too_few_requests_have_no_p99() -> None:
-    """A gap, not the maximum under another name."""
     values = np.linspace(0.1, 1, 380 + 381)
     index = np.repeat([0, 1], [380, 381])
     p99 = percentiles.per_bin(values, index, 2).series["p99"].value_s
@@ -42,7 +37,6 @@ def test_too_few_requests_have_no_p99() -> None:
 
 
 def test_a_request_without_the_latency_is_not_counted() -> None:
-    """Unknown is no observation; it is not 0 either."""
     values = np.where(np.arange(40) % 2 == 0, 0.5, np.nan)
     found = percentiles.per_bin(values, np.zeros(40, dtype=np.int64), 1)
     assert found.requests.tolist() == [20]
@@ -50,7 +44,6 @@ def test_a_request_without_the_latency_is_not_counted() -> None:
 
 
 def test_an_empty_bin_is_a_gap() -> None:
-    """Nobody came: nothing is drawn there."""
     found = percentiles.per_bin(np.empty(0), np.empty(0, dtype=np.int64), 3)
     assert found.requests.tolist() == [0, 0, 0]
     assert np.isnan(found.series["p50"].value_s).all()
@@ -61,7 +54,6 @@ def test_an_empty_bin_is_a_gap() -> None:
     [((400, 500), None), ((100, 500), "1 of 2 bins"), ((100, 120), "No bin"), ((0, 500), None)],
 )
 def test_a_gap_is_explained(per_bin: tuple[int, int], said: str | None) -> None:
-    """How many bins lack a P99, what it takes and what there is."""
     index = np.repeat([0, 1], per_bin)
     bins = bins_of_width(0, 120 * 10**9, 60 * 10**9)
     found = percentiles.per_bin(np.ones(sum(per_bin)), index, 2)

@@ -1,5 +1,3 @@
-"""The layers of a request's time sum to the whole."""
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ Seconds = st.one_of(st.none(), st.floats(0, 1e4))
 
 
 def table(**columns: Sequence[float | None]) -> pa.Table:
-    """A table of the columns that layers reads; those not given are null."""
+    """A table of the columns that `layers` reads; missing ones are null."""
     length = len(next(iter(columns.values())))
     return pa.table(
         {
@@ -34,7 +32,6 @@ Shares = st.one_of(st.none(), st.floats(0, 0.25))
     st.lists(st.tuples(*[Seconds] * 5, *[Shares] * 8, st.floats(0, 10)), min_size=1, max_size=20)
 )
 def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> None:
-    """Whatever is known of a request: what the phases leave is a layer of its own."""
     columns = {name: [row[i] for row in rows] for i, name in enumerate(phases.COLUMNS[1:6])}
     for first, phase in ((5, "prefill_s"), (9, "decode_s")):
         names = (PREFILL_PARTS if phase == "prefill_s" else DECODE_PARTS)[1:]
@@ -50,7 +47,6 @@ def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> N
 
 
 def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
-    """Prefill and decode then stand for the request's own work alone."""
     matrix = phases.layers(
         table(
             e2e_s=[4.0],
@@ -69,14 +65,12 @@ def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
     assert shown["unaccounted"] == 0
 
 
-def test_a_request_nobody_split_is_shown_as_not_split() -> None:
-    """Unknown phases are not zero phases."""
+def test_unknown_phases_are_shown_as_not_split() -> None:
     matrix = phases.layers(table(e2e_s=[2.0]))
     assert dict(zip(KEYS, matrix[0], strict=True))["unaccounted"] == 2.0
 
 
 def test_the_mean_layers_sum_to_the_mean_end_to_end_time() -> None:
-    """In each bin; a bin where nobody came has no mean."""
     rng = np.random.default_rng(3)
     decode = rng.uniform(1, 2, 90)
     matrix = phases.layers(table(e2e_s=(decode + 1).tolist(), decode_s=decode.tolist()))
@@ -89,7 +83,6 @@ def test_the_mean_layers_sum_to_the_mean_end_to_end_time() -> None:
 
 
 def test_the_largest_phase_is_that_of_the_slowest() -> None:
-    """Not of the many: 99 decode, the slowest waited."""
     queue, decode = [0.0] * 99 + [30.0], [5.0] * 99 + [6.0]
     made = table(
         e2e_s=[q + d for q, d in zip(queue, decode, strict=True)],
@@ -108,7 +101,6 @@ def test_the_largest_phase_is_that_of_the_slowest() -> None:
 
 
 def test_where_nothing_is_known_nothing_is_largest() -> None:
-    """Rejected requests have no first token to have waited for."""
     made = table(e2e_s=[1.0, 2.0])
     assert phases.largest_of_slowest(made, phases.layers(made), "ttft_s") is None
 
@@ -116,7 +108,6 @@ def test_where_nothing_is_known_nothing_is_largest() -> None:
 def test_layers_of_a_stored_fleet_sum(
     fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]
 ) -> None:
-    """From the store's own table, nulls and all."""
     made = request_rows(fleet(500, 10**18, 600)[0])
     assert phases.layers(made).sum(axis=1) == pytest.approx(
         made.column("e2e_s").to_numpy(), rel=1e-9, abs=2e-6

@@ -1,5 +1,3 @@
-"""What an objective asks for, in words."""
-
 import pytest
 
 from alerts.expression import parse
@@ -18,7 +16,6 @@ from ui.kit.slo_text import criterion, where
     ],
 )
 def test_limits_on_latencies_are_words_and_all_else_is_as_written(written: str, said: str) -> None:
-    """With their units."""
     assert criterion(parse(written, GOOD)) == said
 
 
@@ -31,5 +28,4 @@ def test_limits_on_latencies_are_words_and_all_else_is_as_written(written: str, 
     ],
 )
 def test_which_requests_are_meant(written: str, said: str) -> None:
-    """Equalities are words, the rest is as written."""
     assert where(parse(written, WHERE)) == said

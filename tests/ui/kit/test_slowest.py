@@ -1,5 +1,3 @@
-"""The table of the slowest requests."""
-
 import json
 from collections.abc import Callable
 from datetime import UTC
@@ -16,14 +14,10 @@ Rows = Callable[..., pa.Table]
 
 
 def shown(table: pa.Table, latency: str = "ttft_s") -> list[dict[str, Any]]:
-    """The rows of a table."""
     return slowest.shown_rows(table, phases.layers(table), latency, str, UTC, 900)
 
 
-def test_the_slowest_come_first_and_unknown_ones_not_at_all(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """A request without the latency is neither fast nor slow."""
+def test_the_slowest_come_first(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     rows = [one_request(i, ttft_s=None if i % 3 == 0 else i / 100) for i in range(90)]
     found = shown(request_rows(rows))
     assert len(found) == slowest.ROWS
@@ -31,27 +25,20 @@ def test_the_slowest_come_first_and_unknown_ones_not_at_all(
     assert [row["ttft_s"] for row in found[:3]] == ["890 ms", "880 ms", "860 ms"]
 
 
-def test_a_row_is_chosen_by_a_key_that_finds_its_request(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """The key survives the browser and the address."""
+def test_a_row_has_its_requests_key(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     request = one_request(7)
     (row,) = shown(request_rows([request]))
     key = RequestKey.parse(row["key"])
     assert key == RequestKey(request.received_unix_ns, request.trace_id, request.span_id)
 
 
-def test_the_phases_in_miniature_are_to_one_scale(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """The longest request fills its cell, one of half its time half of it."""
+def test_phases_share_one_scale(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     rows = [one_request(1, decode_s=1.894, ttft_s=2.0), one_request(2, decode_s=0.894)]
     sums = [sum(p["share"] for p in row["phases"]) for row in shown(request_rows(rows))]
     assert sums == pytest.approx([1.0, 0.5], abs=1e-4)
 
 
 def test_unknown_values_are_dashes(request_rows: Rows, one_request: Callable[..., Any]) -> None:
-    """None of them reads as 0 or nan."""
     names = ("request_id", "tenant", "replica", "itl_max_s", "prompt_tokens", "cached_tokens",
              "output_tokens")  # fmt: skip
     (row,) = shown(request_rows([one_request(1, **dict.fromkeys(names))]))
@@ -61,10 +48,7 @@ def test_unknown_values_are_dashes(request_rows: Rows, one_request: Callable[...
     ]  # fmt: skip
 
 
-def test_hostile_text_is_cut_and_stays_text(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """10 kB of markup is a short label; the component sets it as text."""
+def test_hostile_text_is_cut(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     hostile = "<img src=x onerror=alert(1)>\x00\u202e" + "y" * 10_000
     rows = [one_request(1, request_id=hostile, tenant=hostile, replica=hostile)]
     (row,) = shown(request_rows(rows))
@@ -77,7 +61,6 @@ def test_hostile_text_is_cut_and_stays_text(
 
 @pytest.mark.parametrize("latency", LATENCY_NAMES)
 def test_the_chosen_latency_is_a_column_that_narrow_pages_keep(latency: str) -> None:
-    """And none is there twice."""
     columns = slowest.shown_columns(latency)
     names = [column["name"] for column in columns]
     assert len(names) == len(set(names))
@@ -85,5 +68,4 @@ def test_the_chosen_latency_is_a_column_that_narrow_pages_keep(latency: str) -> 
 
 
 def test_no_requests_make_no_rows(request_rows: Rows) -> None:
-    """An empty table is not an error."""
     assert shown(request_rows([])) == []

@@ -1,5 +1,3 @@
-"""Time cut into bins."""
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +7,8 @@ from ui.kit import time_bins
 SECOND_NS = 1_000_000_000
 
 
-@given(
-    st.integers(0, 2**62),
-    st.integers(1, 400 * 86_400 * SECOND_NS),
-    st.integers(0, 10_000_000),
-)
+@given(st.integers(0, 2**62), st.integers(1, 400 * 86_400 * SECOND_NS), st.integers(0, 10_000_000))
 def test_bins_cover_the_window_and_no_more(start: int, length: int, requests: int) -> None:
-    """Every instant of the window has its bin, and every bin a part of the window."""
     bins = time_bins.choose(start, start + length, requests)
     end = bins.first_unix_ns + bins.count * bins.width_ns
     assert bins.first_unix_ns <= start < bins.first_unix_ns + bins.width_ns
@@ -24,7 +17,7 @@ def test_bins_cover_the_window_and_no_more(start: int, length: int, requests: in
 
 
 def test_bins_stay_where_they_are_as_the_window_moves() -> None:
-    """A live page's bars do not dance: edges lie on multiples of the width."""
+    """Edges are multiples of the width, so a live page's bars do not shift."""
     hour = 3600 * SECOND_NS
     for second in range(30):
         start = 1_763_600_000 * SECOND_NS + second * SECOND_NS
@@ -34,14 +27,12 @@ def test_bins_stay_where_they_are_as_the_window_moves() -> None:
 
 
 def test_bins_are_wide_enough_for_a_p99_where_there_are_requests() -> None:
-    """The narrowest width whose bins hold enough; with few requests still a shape."""
     hour = 3600 * SECOND_NS
     widths = {n: time_bins.choose(0, hour, n).width_s for n in (0, 1000, 20_000, 1_000_000)}
     assert widths == {0: 120, 1000: 120, 20_000: 120, 1_000_000: 30}
 
 
 def test_an_instant_lies_in_its_bin() -> None:
-    """Half open: an edge belongs to the bin it begins."""
     bins = time_bins.bins_of_width(0, 10 * SECOND_NS, SECOND_NS)
     at = np.array([0, SECOND_NS - 1, SECOND_NS, 10 * SECOND_NS - 1])
     assert bins.index(at).tolist() == [0, 0, 1, 9]

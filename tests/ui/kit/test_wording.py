@@ -1,5 +1,3 @@
-"""Numbers and foreign text as a reader sees them."""
-
 import re
 import string
 from datetime import UTC
@@ -30,13 +28,11 @@ HOSTILE = '<script>alert(1)</script><b onclick="x">**bold** [a](javascript:x) $x
     ],
 )
 def test_a_duration_carries_its_unit(value_s: float | None, shown: str) -> None:
-    """Below a second in ms, unknown as a dash, three digits."""
     assert wording.seconds(value_s) == shown
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))
 def test_a_duration_is_rounded_by_less_than_one_percent(value_s: float) -> None:
-    """What is shown is what was measured, to half of the third digit."""
     scale = {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600}
     number, unit = wording.seconds(value_s).split(" ")
     assert float(number.replace(",", "")) * scale[unit] == pytest.approx(value_s, rel=0.0051)
@@ -47,12 +43,10 @@ def test_a_duration_is_rounded_by_less_than_one_percent(value_s: float) -> None:
     [(None, "–"), (0, "0 %"), (0.004, "< 1 %"), (0.5, "50 %"), (0.999, "> 99 %"), (1, "100 %")],
 )
 def test_a_small_share_is_not_rounded_to_none(ratio: float | None, shown: str) -> None:
-    """Some is never shown as none, nor nearly all as all."""
     assert wording.percent(ratio) == shown
 
 
-def test_a_span_is_told_in_two_units_at_most() -> None:
-    """Ranges read as people say them."""
+def test_a_span_has_at_most_two_units() -> None:
     assert [wording.span(s) for s in (0, 45, 900, 3600, 93_784)] == [
         "0 s",
         "45 s",
@@ -62,8 +56,7 @@ def test_a_span_is_told_in_two_units_at_most() -> None:
     ]
 
 
-def test_a_time_is_told_in_the_readers_zone() -> None:
-    """With the date where the range is long."""
+def test_a_time_is_in_the_readers_zone() -> None:
     at = 1_763_635_452_000_000_000
     assert wording.clock(at, UTC) == "10:44:12"
     assert wording.clock(at, UTC, date=True) == "2025-11-20 10:44:12"
@@ -84,7 +77,6 @@ class _Seen(HTMLParser):
 
 @given(st.text())
 def test_no_text_becomes_a_tag(text: str) -> None:
-    """HTML made of foreign text has no element in it, and reads as that text."""
     seen = _Seen()
     seen.feed(f"<p>{wording.for_html(text)}</p>")
     seen.close()
@@ -94,20 +86,17 @@ def test_no_text_becomes_a_tag(text: str) -> None:
 
 @given(st.text())
 def test_no_text_ends_an_attribute(text: str) -> None:
-    """Foreign text inside quotes stays inside them."""
     assert not set(wording.for_html(text)) & set("<>\"'")
 
 
 @given(st.text(max_size=10_000))
 def test_a_label_is_one_short_line_with_nothing_unseen(text: str) -> None:
-    """However long or odd a label, a page keeps its shape."""
     shown = wording.plain(text)
     assert len(shown) <= wording.LABEL_LENGTH
     assert not any(ord(character) < 32 or character in "\u202e\u200b\x7f" for character in shown)
 
 
 def test_a_hostile_label_is_shown_as_it_is() -> None:
-    """Neither HTML nor a chart's own markup nor TeX is read from it."""
     assert wording.for_html("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
     assert "$" not in wording.for_plotly("$x^2$")
     assert wording.plain("a" * 10_000).endswith("…")
@@ -122,10 +111,7 @@ def test_a_hostile_label_is_shown_as_it_is() -> None:
         (None, "–"),
     ],
 )  # fmt: skip
-def test_a_ratio_near_all_keeps_the_digits_that_tell_it_from_all(
-    ratio: float | None, told: str
-) -> None:
-    """99.83 % is not 100 %."""
+def test_a_ratio_near_1_keeps_its_digits(ratio: float | None, told: str) -> None:
     assert wording.exact_percent(ratio) == told
 
 
@@ -139,7 +125,6 @@ def test_a_ratio_near_all_keeps_the_digits_that_tell_it_from_all(
     ],
 )
 def test_foreign_text_is_no_markdown(text: str) -> None:
-    """Each mark is escaped, and no address, emoji or colour is left to be found afterwards."""
     shown = wording.for_markdown(text, 200)
     assert ":" not in shown
     bare = re.sub(r"\\.", "", shown)
@@ -147,6 +132,6 @@ def test_foreign_text_is_no_markdown(text: str) -> None:
 
 
 def test_what_stands_between_backticks_is_code() -> None:
-    """In texts of our own that commands print, too."""
+    """Commands print the same texts."""
     assert wording.code_html("run `a < b`, then") == "run <code>a &lt; b</code>, then"
     assert wording.code_html("a ` alone") == "a ` alone"

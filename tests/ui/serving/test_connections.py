@@ -1,5 +1,3 @@
-"""Connections that send nothing, or too many of them, without waiting for either."""
-
 import asyncio
 import heapq
 from collections.abc import Callable
@@ -13,19 +11,15 @@ from ui.serving.connections import HEAD_S, MOST_CONNECTIONS, TimedProtocol
 
 
 class Loop:
-    """Time that passes when told."""
-
     def __init__(self) -> None:
         self.now_s = 0.0
         self._later: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def call_later(self, delay_s: float, what: Callable[..., None], *given: Any) -> None:
-        """Keep it until then."""
         entry = (self.now_s + delay_s, len(self._later), what, given)
         heapq.heappush(self._later, entry)
 
     def pass_time(self, seconds: float) -> None:
-        """Let it pass."""
         until_s = self.now_s + seconds
         while self._later and self._later[0][0] <= until_s:
             self.now_s, _, what, given = heapq.heappop(self._later)
@@ -34,37 +28,28 @@ class Loop:
 
 
 class Transport(asyncio.Transport):
-    """A connection's other half."""
-
     def __init__(self) -> None:
         super().__init__()
         self.closed = self.aborted = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Where it comes from."""
         return ("127.0.0.1", 1) if name.endswith("name") else default
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
         return self.closed or self.aborted
 
     def close(self) -> None:
-        """Close it."""
         self.closed = True
 
     def abort(self) -> None:
-        """Close it at once."""
         self.aborted = True
 
 
 class Cycle:
-    """A request under way."""
-
     response_complete = False
 
 
 def connected(state: ServerState) -> tuple[TimedProtocol, Transport, Loop]:
-    """A new connection."""
     loop, transport = Loop(), Transport()
 
     async def app(_scope: Any, _receive: Any, _send: Any) -> None: ...
@@ -77,7 +62,6 @@ def connected(state: ServerState) -> tuple[TimedProtocol, Transport, Loop]:
 
 
 def test_a_connection_without_a_request_is_closed() -> None:
-    """After its time."""
     _, transport, loop = connected(ServerState())
     loop.pass_time(HEAD_S - 1)
     assert not transport.closed
@@ -86,7 +70,6 @@ def test_a_connection_without_a_request_is_closed() -> None:
 
 
 def test_a_request_takes_as_long_as_it_takes_and_another_is_waited_for_as_long() -> None:
-    """A page's data may come slowly; what trickles in after an answer is no request."""
     protocol, transport, loop = connected(ServerState())
     cycle: Any = Cycle()
     protocol.cycle = cycle
@@ -98,7 +81,6 @@ def test_a_request_takes_as_long_as_it_takes_and_another_is_waited_for_as_long()
 
 
 def test_one_connection_too_many_is_closed_at_once() -> None:
-    """The others stay."""
     state = ServerState()
     made = [connected(state)[1] for _ in range(MOST_CONNECTIONS + 1)]
     assert [each.aborted for each in made] == [False] * MOST_CONNECTIONS + [True]

@@ -1,24 +1,19 @@
-"""What the explorer's process has at hand before anybody asks."""
-
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from store.errors import DatabaseMissing
+from tests.ui.opening import Database
 from ui.frame.read_cache import kept_evidence, opened
 from ui.serving import process
 from ui.serving.process import read_ahead
-
-Database = Callable[..., str]
 
 
 def test_the_last_days_requests_are_read_ahead(
     database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest first, and no more of them than are enough."""
     now = time.time_ns()
     rows = incident(now - 1_500 * 10**9)
     old = [
@@ -35,10 +30,7 @@ def test_the_last_days_requests_are_read_ahead(
     assert kept.requests == len(rows) + len(old)
 
 
-def test_a_database_that_is_not_there_yet_is_no_end(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is tried again later; whoever opens a page is told."""
+def test_a_missing_database_is_retried(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", f"sqlite:///{tmp_path}/none.db")
     with pytest.raises(DatabaseMissing):
         read_ahead(time.time_ns())

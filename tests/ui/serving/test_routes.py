@@ -1,5 +1,3 @@
-"""Which requests reach Streamlit, by the rules alone."""
-
 import asyncio
 import subprocess
 import sys
@@ -28,11 +26,10 @@ DECIDED = {
     "/_stcore/agent/mcp": 404,
     "": 200,
 }
-"""Every route of Streamlit's server over HTTP, and what a reader gets where nobody signs in."""
+"""The HTTP routes of Streamlit's server, and their status without a sign-in."""
 
 
 async def streamlit(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer everything."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
@@ -42,8 +39,6 @@ async def streamlit(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def ask(routes: Routes, path: str, method: str = "GET") -> int:
-    """The status of an answer."""
-
     async def request() -> int:
         transport = httpx.ASGITransport(routes)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -53,7 +48,7 @@ def ask(routes: Routes, path: str, method: str = "GET") -> int:
 
 
 def test_every_route_of_streamlit_is_decided() -> None:
-    """A version of Streamlit with another route fails here, and is answered with 404 until then."""
+    """A new route of Streamlit fails here, and answers 404 until it is listed."""
     code = (
         "from streamlit.starlette import App; from ui.serving.process import _APP;"
         "app = App(_APP)._build_starlette_app();"
@@ -68,7 +63,6 @@ def test_every_route_of_streamlit_is_decided() -> None:
 @pytest.mark.parametrize(("path", "status"), DECIDED.items())
 @pytest.mark.parametrize("base_path", ["", "ops/tail"])
 def test_a_route_is_open_or_not_there(path: str, status: int, base_path: str) -> None:
-    """With a base path and without; below another path there is nothing."""
     routes = Routes(streamlit, base_path=base_path)
     path = path.replace("{", "").replace("}", "") or "/"
     prefix = f"/{base_path}" if base_path else ""
@@ -79,21 +73,17 @@ def test_a_route_is_open_or_not_there(path: str, status: int, base_path: str) ->
 
 @pytest.mark.parametrize("path", ["/.git/config", "/static", "/_stcore/", "/a/index.html"])
 def test_what_is_not_listed_is_not_there(path: str) -> None:
-    """A new route of Streamlit is closed until somebody opens it."""
     assert ask(Routes(streamlit), path) == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_is_sent_to_the_explorer(method: str) -> None:
-    """It only shows; uploads are refused under every name."""
     assert ask(Routes(streamlit), "/", method) == 405
     assert ask(Routes(streamlit), "/media/a", method) == 405
     assert ask(Routes(streamlit), "/_stcore/upload_file/a/b", method) == 404
 
 
 def test_who_has_not_signed_in_reaches_health_and_the_way_in() -> None:
-    """And the files of the frontend, which hold nothing of ours."""
-
     def nobody(_scope: Scope, _path: str) -> Response:
         return PlainTextResponse("sign in", 401)
 
@@ -106,7 +96,7 @@ def test_who_has_not_signed_in_reaches_health_and_the_way_in() -> None:
 
 
 class Socket:
-    """A WebSocket of a browser, as the server tells the application of it."""
+    """A browser's WebSocket, as the server passes it to the application."""
 
     def __init__(self, peer: str) -> None:
         self.scope: Scope = {
@@ -120,20 +110,16 @@ class Socket:
         self.left = asyncio.Event()
 
     async def receive(self) -> Message:
-        """The connection; later its end."""
         for message in self._received:
             return message
         await self.left.wait()
         return {"type": "websocket.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Keep it."""
         self.sent.append(message)
 
 
 def test_pages_are_limited_for_one_address_and_for_all() -> None:
-    """Who leaves makes room."""
-
     async def opened(routes: Callable[..., Awaitable[None]], peer: str) -> tuple[Socket, str]:
         socket = Socket(peer)
         socket.task = asyncio.create_task(  # type: ignore[attr-defined]  # kept alive with it
@@ -159,7 +145,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
 
 
 def test_streamlit_sees_the_host_that_the_browser_sees() -> None:
-    """Else it would ask a server on the internet for the address of this machine."""
+    """Otherwise Streamlit asks a server on the internet for its address."""
     seen: list[bytes] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -1,7 +1,6 @@
-"""A stand-in for an OpenID Connect provider, on loopback: it signs in whoever the test says.
+"""A stand-in OpenID Connect provider on loopback that signs in whomever the test chooses.
 
-It speaks the protocol (discovery, code flow with PKCE, signed tokens, end of session) and asks
-nobody for a password.
+It implements discovery, the code flow with PKCE, signed tokens and end of session.
 """
 
 import base64
@@ -28,7 +27,7 @@ CLIENT, CLIENT_SECRET = "tailspan", "a-secret-of-the-client-0123456789"
 
 
 class Provider:
-    """What it does next, and what it has seen."""
+    """What the provider answers next, and what it has received."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -36,15 +35,14 @@ class Provider:
         self.who: dict[str, Any] = {"email": "jane@example.org", "email_verified": True}
         """The claims of whoever signs in next."""
         self.refuses = False
-        """Whether whoever is asked says no."""
+        """Whether the user refuses."""
         self.age_s = 0
-        """How long ago the next token says that it was given."""
+        """The age of the next token, in seconds."""
         self.codes: dict[str, dict[str, str]] = {}
         """What was asked for, by the codes given for it."""
         self._key = RSAKey.generate_key(2048, {"kid": "one"})
 
     def app(self) -> Starlette:
-        """Its addresses."""
         return Starlette(
             routes=[
                 Route("/.well-known/openid-configuration", self._says),
@@ -111,7 +109,6 @@ class Provider:
 
 @contextmanager
 def running() -> Iterator[Provider]:
-    """One that answers."""
     provider = Provider()
     server = uvicorn.Server(uvicorn.Config(provider.app(), port=provider.port, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)

@@ -1,5 +1,3 @@
-"""Signing in, in a real browser; the provider is a stand-in on loopback (provider.py)."""
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 @pytest.fixture
 def provider() -> Iterator[providers.Provider]:
-    """It signs in Jane, until the test says otherwise."""
     with providers.running() as running:
         yield running
 
@@ -59,8 +56,6 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     tab: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    """Nothing of the data before; the link's view after; a new tab needs no second time; nothing
-    after signing out. No secret and no code is in the log."""
     address = guarded()
     page = tab(viewport={"width": 400, "height": 900})
     page.goto(f"{address}/?page=requests&last=5m&tenant=acme")
@@ -90,10 +85,10 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
         ({"email": "eve@example.com", "email_verified": True}, 0, "eve@example.com has no access"),
         ({"email": "eve@sub.example.org", "email_verified": True}, 0, "has no access"),
         ({"email": "eve@example.org"}, 0, "has not verified the address eve@example.org"),
-        ({"email": "jane@example.org", "email_verified": True}, 3_601, "Your sign-in has ended"),
+        ({"email": "jane@example.org", "email_verified": True}, 3_601, "Your session has ended"),
     ],
 )
-def test_who_may_not_look_is_told_why_and_sees_nothing(
+def test_a_refused_reader_sees_the_reason_only(
     guarded: Callable[[], str],
     provider: providers.Provider,
     tab: Callable[..., Any],
@@ -101,7 +96,6 @@ def test_who_may_not_look_is_told_why_and_sees_nothing(
     age_s: int,
     said: str,
 ) -> None:
-    """Each with a way on."""
     address = guarded()
     provider.who, provider.age_s = claims, age_s
     page = tab(viewport={"width": 1280, "height": 900})
@@ -112,10 +106,9 @@ def test_who_may_not_look_is_told_why_and_sees_nothing(
     assert page.locator("button").count() == 1
 
 
-def test_a_sign_in_that_fails_is_said_and_can_be_tried_again(
+def test_a_failed_sign_in_can_be_retried(
     guarded: Callable[[], str], provider: providers.Provider, tab: Callable[..., Any]
 ) -> None:
-    """And then it leads to the page that was asked for, after all."""
     address = guarded()
     provider.refuses = True
     page = tab(viewport={"width": 1280, "height": 900})
@@ -131,12 +124,11 @@ def test_a_sign_in_that_fails_is_said_and_can_be_tried_again(
 def test_a_session_that_ends_while_a_page_is_open_closes_it(
     guarded: Callable[[], str], provider: providers.Provider, tab: Callable[..., Any]
 ) -> None:
-    """The live page asks again each time it looks."""
     address = guarded()
     provider.age_s = 3_600 - 12
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{address}/?page=fleet&last=5m")
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("heading", name="Fleet").wait_for()
-    page.locator(".headline", has_text="Your sign-in has ended").wait_for()
+    page.locator(".headline", has_text="Your session has ended").wait_for()
     assert page.locator(".js-plotly-plot, .st-key-pages").count() == 0

@@ -1,31 +1,33 @@
-"""Charts of a bill: its parts, its course over time, and when self-hosting is cheaper. Pure."""
+"""Charts of a bill: its parts, its cost over time, and when self-hosting is cheaper. Pure."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
 
 import plotly.graph_objects as go
 
+from analysis.cost import usd_per_hour
+from cost.bill import Bill
 from cost.bill_lines import Line
-from cost.groups import Group
+from cost.groups import Group, merged
 from cost.managed import BreakEven, Comparison
 from store.queries import Window
 from ui.kit import charts, colours, wording
-from ui.views.cost.read import DIMENSIONS, Step, merged
+from ui.views.cost.read import DIMENSIONS, Step
 
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""Share of the bill; smaller parts would be invisible."""
+"""Share of the bill. Smaller parts would be invisible."""
 REST: Final = "all others"
 UNTOLD: Final = "not told"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill, starting where the previous one ends."""
+    """A part of the bill, which starts at the end of the previous part."""
 
     name: str
     usd: float
@@ -34,17 +36,17 @@ class Part:
 
 
 MEANINGS: Final = {
-    "answers": "requests’ share of their engines’ steps",
-    "lost answers": "the share of requests that were aborted or failed: nobody got their answer",
-    "recomputed": "what evictions threw away, computed again",
-    "idle": "engines up, between steps",
-    "loading": "from the start of a process until its engine was ready",
+    "answers": "the requests’ share of their engines’ steps",
+    "lost answers": "the share of requests that were aborted or failed",
+    "recomputed": "work that was repeated after an eviction",
+    "idle": "time in which engines were up but between steps",
+    "loading": "time from the start of a process until its engine was ready",
     "unbilled": "busy time of requests that have not ended, or whose account was lost",
 }
 
 
 def parts(line: Line) -> list[Part]:
-    """Return the parts that the bill is the sum of, in order, without invisible ones."""
+    """Return the parts whose sum is the bill, in order, without invisible parts."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -76,7 +78,7 @@ def waterfall(line: Line) -> go.Figure:
         figure.add_trace(
             _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, told)
         )
-    sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of the above"
+    sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of all parts"
     figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, "#85817a", "", sum_))
     high = max([line.bill_usd, *(part.from_usd + max(0.0, part.usd) for part in found)])
     low = min([0.0, *(part.from_usd + min(0.0, part.usd) for part in found)])
@@ -132,7 +134,7 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
 
 
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the cost per hour by the values of a label: the most expensive, and the rest as one."""
+    """Draw the cost per hour by a label's values: the most expensive, and the rest as one."""
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
         for step in steps
@@ -223,7 +225,7 @@ def break_even(
             annotation={
                 "text": f"{name} {wording.number(rps)}/s",
                 "yref": "paper",
-                # On separate rows, because they may be close together.
+                # The labels are in separate rows, because they may be close together.
                 "y": 1.0 + 0.1 * place,
                 "yanchor": "bottom",
                 "xanchor": "left" if rps < most * 0.6 else "right",
@@ -257,12 +259,24 @@ def break_even(
     return figure
 
 
-def table_rows(groups: Sequence[Group], label: str) -> list[list[object]]:
-    """Return the cost per group for a CSV: unrounded dollars, empty where unknown."""
+def table_rows(
+    groups: Sequence[Group],
+    label: str,
+    bill: Bill,
+    managed_usd: Mapping[tuple[str | None, ...], float | None],
+) -> list[list[object]]:
+    """Return the cost per group for a CSV: unrounded dollars, empty if unknown.
+
+    Args:
+        groups: by one label.
+        label: its name.
+        bill: the bill that contains these costs.
+        managed_usd: managed price of each group's tokens, by its labels.
+    """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",
         "lost_usd", "prompt_tokens", "cached_tokens", "output_tokens", "usd_per_1k_input_tokens",
-        "usd_per_1k_output_tokens", "priced_by",
+        "usd_per_1k_output_tokens", "priced_by", "usd_per_hour", "managed_usd",
     ]  # fmt: skip
     rows = [head]
     for each in groups:
@@ -283,6 +297,8 @@ def table_rows(groups: Sequence[Group], label: str) -> list[list[object]]:
                 each.usd_per_1k_in,
                 each.usd_per_1k_out,
                 " and ".join(sorted(each.priced_by)),
+                usd_per_hour(each.usd, bill),
+                managed_usd.get(each.labels),
             ]
         )
     return rows

@@ -8,9 +8,12 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.cost import managed_usd_by
 from cost.bill_lines import Line
 from cost.errors import PriceError
+from cost.groups import merged
 from cost.pricefile import prices_in_force
+from cost.prices import PriceList
 from store.queries import newest_unix_ns
 from ui.frame import navigation, no_data
 from ui.frame.context import CannotShow, Context
@@ -21,22 +24,23 @@ from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import TERMS
 from ui.views.cost import charts, words
-from ui.views.cost.read import DIMENSIONS, Spending, merged, read_spending
+from ui.views.cost.read import DIMENSIONS, Spending, read_spending
 
 BILL_HELP: Final = (
-    "The price of each engine times the time that it was seen up. The parts sum to the bill.\n\n"
+    "Each engine's price times the time for which it was up. The parts sum to the bill.\n\n"
     + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
 )
-TIME_HELP: Final = "What engines cost an hour, by what it went for."
+TIME_HELP: Final = "Cost of the engines per hour, by category."
 PAYERS_HELP: Final = (
-    "Each request is billed its share of its engine's steps, and what was computed again for "
-    "it; idle time is billed to no request. **Lost**: the cost of answers that were not delivered. "
-    "A name leads to its requests."
+    "Each request is billed its share of its engine's steps, and the work repeated for "
+    "it; idle time is billed to no request. **An hour**: over the time in which an engine was up. "
+    "**Managed**: the same tokens at managed APIs. **Lost**: the cost of answers that were not "
+    "delivered. Each name links to its requests."
 )
 MANAGED_HELP: Final = (
-    "The same tokens, cached ones apart, at the managed model that stands for the served one "
-    "(genai-prices; nothing is fetched). Break-even: the engines' fixed cost over the managed "
-    "price of a request at this mix."
+    "The price of the same tokens at the managed model that matches the served one, with "
+    "cached tokens priced separately (genai-prices, bundled). Break-even: the engines' fixed cost "
+    "divided by the managed price of a request at this mix."
 )
 START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=prices.yaml"
 
@@ -56,10 +60,7 @@ class Found:
 
 def read(context: Context) -> Found:
     """Read the bill at the current prices."""
-    try:
-        prices = prices_in_force(None, os.environ)
-    except PriceError as error:
-        raise CannotShow("The price file cannot be read.", str(error)) from error
+    prices = _prices()
 
     def found() -> Found:
         engine, objectives = context.engine, context.objectives.parsed
@@ -69,6 +70,13 @@ def read(context: Context) -> Found:
         )
 
     return context.shared(found, repr(prices), context.objectives.key)
+
+
+def _prices() -> PriceList:
+    try:
+        return prices_in_force(None, os.environ)
+    except PriceError as error:
+        raise CannotShow("The price file cannot be read.", str(error)) from error
 
 
 def show(context: Context, seen: Found) -> None:
@@ -84,10 +92,10 @@ def show(context: Context, seen: Found) -> None:
         _unpriced(found)
     left, right = st.columns([2, 3], gap="large")
     with left, chapter("The bill", BILL_HELP):
-        chart(charts.waterfall(total), "bill", "What the bill went for; the parts sum to it")
+        chart(charts.waterfall(total), "bill", "The parts of the bill")
     with right, chapter("Over time", TIME_HELP):
         figure = charts.bill_over_time(found.steps, found.window, zone)
-        chart(figure, "bill_over_time", "What engines cost an hour, by what it went for")
+        chart(figure, "bill_over_time", "Cost of the engines per hour, by category")
     _payers(context, found)
     _managed(found, total)
     for said in words.notes(found, zone):
@@ -120,25 +128,26 @@ def _payers(context: Context, found: Spending) -> None:
             no_data.nothing_in_view(context)
             return
         with st.container(key="chart_payers", gap=None):
-            st.html(words.payers(groups, view.per, view))
+            managed = managed_usd_by(found.cells, (view.per,), _prices())
+            st.html(words.payers(groups, view.per, view, found.bill, managed))
             st.download_button(
                 "CSV",
-                data=lambda: _csv(charts.table_rows(groups, view.per)),
+                data=lambda: _csv(charts.table_rows(groups, view.per, found.bill, managed)),
                 file_name=f"tailspan-cost-by-{view.per}.csv",
                 mime="text/csv",
                 key="csv_payers",
                 type="tertiary",
-                help="All of them, as a table",
+                help="Download all groups as a table",
                 on_click="ignore",
             )
         if said := words.how_priced(groups):
             st.html(f"<p class='note'>{said}</p>")
     if found.usd:
         with chapter(
-            f"Over time, by {view.per}", "What requests cost an hour: the most expensive."
+            f"Over time, by {view.per}", "Cost of the requests per hour: the most expensive values."
         ):
             figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
-            chart(figure, "payers_over_time", f"What requests cost an hour, by {view.per}")
+            chart(figure, "payers_over_time", f"Cost of the requests per hour, by {view.per}")
 
 
 def _managed(found: Spending, total: Line) -> None:
@@ -171,7 +180,7 @@ def _managed(found: Spending, total: Line) -> None:
             chart(
                 figure,
                 "break_even",
-                "Dollars an hour by requests a second, self-hosted and managed",
+                "Dollars per hour by requests per second, self-hosted and managed",
             )
 
 
@@ -186,20 +195,20 @@ def _no_bill(context: Context, found: Spending) -> None:
     if found.bill.unpriced:
         said = words.without_price(found.bill.unpriced)
         st.html(
-            "<p class='headline'><b>The cost is unknown:</b> no price list has"
+            "<p class='headline'><b>The cost is unknown:</b> no price list contains"
             f" these servers.</p><p class='note'>{said}</p>"
         )
         _give_price(found)
         return
     st.html(
-        "<p class='headline'>No engine was seen in this range, so there is no bill.</p>"
+        "<p class='headline'>No engine reported in this range, so there is no bill.</p>"
         f"<p class='note'>{TERMS['wall']}</p>"
     )
     no_data.nothing_in_view(context)
 
 
 def _give_price(found: Spending) -> None:
-    st.markdown("Write what you pay into a file, `prices.yaml`, and start Tailspan with it:")
+    st.markdown("Write your prices to a file, `prices.yaml`, and start Tailspan with this file:")
     st.code(words.price_example(found.bill.unpriced), language="yaml")
     st.code(START, language="bash")
 

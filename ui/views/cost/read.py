@@ -1,8 +1,9 @@
-"""The cost of a time range: the bill, the cost per group of requests, and its course over time.
+"""The cost of a time range: the bill, the cost per group of requests, and the cost over time.
 
-Reads rollups and engines by the minute, so the time does not depend on the number of requests. The
-bill covers engines, so only the replica filter applies to it; all filters apply to the groups.
-Ranges of up to three hours are billed in short steps, longer ones by the hour or day.
+It is computed from rollups and from engine data by the minute, so the time does not depend on the
+number of requests. The bill covers engines, so only the replica filter applies to it; all filters
+apply to the groups. Ranges of up to three hours are billed in short steps, longer ranges by the
+hour or day.
 """
 
 from collections import defaultdict
@@ -15,17 +16,17 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.cost import managed_prices, sustained_rate
+from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
-from cost.groups import Group
+from cost.groups import Group, matching, merged
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
 from store.billing.accounts import accounts
 from store.queries import Window
-from telemetry.accounts import Accounts
+from telemetry.accounts import Accounts, Cells
 from ui.frame.view import PAYERS
-from ui.kit.filtered_accounts import cells_of, of_replica
 from ui.kit.time_bins import SECOND_NS
 
 DIMENSIONS: Final = PAYERS
@@ -34,7 +35,7 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""(longest range, step) in seconds: how finely a range is billed."""
+"""Pairs of seconds: the maximum length of a range, and the length of its billing steps."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""
 
@@ -59,11 +60,13 @@ class Spending:
     """The costs of a range."""
 
     window: Window
-    """The billed range: in whole minutes."""
+    """The billed range, in whole minutes."""
     bill: Bill
-    """Of the selected replicas."""
+    """The bill of the selected replicas."""
     groups: Sequence[Group]
     """The selected requests, grouped by all DIMENSIONS."""
+    cells: Cells
+    """The selected requests by hour and label, for their managed price."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
@@ -100,9 +103,9 @@ def read_spending(
     Args:
         engine: from `open_database`.
         window: the range.
-        equals: labels of the requests; the replica also selects engines.
-        prices: the current ones.
-        objectives: a rate counts as reachable only if these were met.
+        equals: labels of the requests. The replica filter also applies to engines.
+        prices: the current prices.
+        objectives: a request rate counts as sustainable only if these objectives were met.
     """
     replica = equals.get("replica")
     read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
@@ -112,20 +115,22 @@ def read_spending(
     if piece_s is None:
         whole = bill(read_, prices, (*DIMENSIONS, "hour"))
         steps = by_hours(whole, equals, DAY_S if length_s > BY_DAY_S else HOUR_S)
-        groups = matching(merged(whole.groups, whole.by, DIMENSIONS), equals)
+        groups = matching(merged(whole.groups, whole.by, DIMENSIONS), equals, DIMENSIONS)
     else:
         whole = bill(read_, prices, DIMENSIONS)
-        groups = matching(whole.groups, equals)
+        groups = matching(whole.groups, equals, DIMENSIONS)
         steps = [
             _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
-    held, missing = managed_prices(tokens_by_model(cells_of(read_.cells, equals)), prices)
+    cells = cells_of(read_.cells, equals)
+    held, missing = managed_prices(tokens_by_model(cells), prices)
     all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
     return Spending(
         window=billed,
         bill=whole,
         groups=groups,
+        cells=cells,
         steps=steps,
         compared=held,
         not_compared=missing,
@@ -142,11 +147,16 @@ def read_spending(
 
 def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
     found = bill(read_, prices, DIMENSIONS)
-    return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, matching(found.groups, equals))
+    return Step(
+        read_.from_unix_ns,
+        read_.to_unix_ns,
+        found.total,
+        matching(found.groups, equals, DIMENSIONS),
+    )
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:
-    """Cut a range at multiples of so many seconds; the first and the last piece may be shorter."""
+    """Cut a range at multiples of `piece_s` seconds. The first and last piece may be shorter."""
     piece_ns = piece_s * SECOND_NS
     first = window.from_unix_ns // piece_ns + 1
     cuts = range(first * piece_ns, window.to_unix_ns, piece_ns)
@@ -155,7 +165,7 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
-    """Return a bill by the hour as steps of one or several hours, cut to the range."""
+    """Return an hourly bill as steps of one or several hours, cut to the range."""
     lines: dict[int, list[Line]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)
@@ -172,45 +182,3 @@ def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
         )
         for start in sorted({*lines, *groups})
     ]
-
-
-def matching(
-    groups: Sequence[Group], equals: Mapping[str, str], by: Sequence[str] = DIMENSIONS
-) -> list[Group]:
-    """Return the groups of requests that have these labels."""
-    wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
-    return [each for each in groups if all(each.labels[at] == value for at, value in wanted)]
-
-
-def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
-    """Return groups added up by fewer labels, the most expensive first."""
-    places = [list(by).index(name) for name in onto]
-    found: dict[tuple[str | None, ...], Group] = {}
-    for each in groups:
-        labels = tuple(each.labels[place] for place in places)
-        mine = found.setdefault(labels, Group(labels))
-        if each.usd is not None:
-            mine.usd = (mine.usd or 0.0) + each.usd
-        for name in _SUMMED:
-            setattr(mine, name, getattr(mine, name) + getattr(each, name))
-        for replica, usd in each.usd_of.items():
-            mine.usd_of[replica] = mine.usd_of.get(replica, 0.0) + usd
-        mine.priced_by |= each.priced_by
-    return sorted(
-        found.values(),
-        key=lambda each: (-(each.usd or 0.0), -each.requests, [str(x) for x in each.labels]),
-    )
-
-
-_SUMMED: Final = (
-    "requests",
-    "unpriced",
-    "lost_usd",
-    "wasted_usd",
-    "engine_s",
-    "prompt_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "in_usd",
-    "out_usd",
-)

@@ -1,14 +1,15 @@
 """The texts and tables of the Cost page.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
 
+from analysis.cost import usd_per_hour
 from cost.bill import Bill, Unpriced
 from cost.bill_lines import Line
 from cost.energy import Energy
@@ -25,9 +26,9 @@ from ui.views.cost.read import Spending
 MOST_ROWS: Final = 40
 MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""Share of the bill above which idle time is mentioned."""
+"""Share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill; a negative part this small is a rounding error at the range's edges."""
+"""Share of the bill. A smaller negative part is a rounding error at the range's edges."""
 NOT_TOLD: Final = "unknown"
 
 
@@ -67,7 +68,7 @@ def sentence(found: Spending, total: Line, view: View) -> str:
 
 def _for_requests(total: Line) -> str:
     if not total.requests:
-        return "for requests, of which none ended"
+        return "for requests that have not ended"
     each = wording.usd(total.requests_usd / total.requests * 1_000)
     return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000)"
 
@@ -84,21 +85,21 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
 
 
 def advice(total: Line) -> str | None:
-    """Return what to do about the largest parts; None if no part stands out."""
+    """Return advice about the largest parts; None if no part is unusually large."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
         return (
-            "Most of the bill is idle time: fewer engines would do the same work, or these more."
-            " The Overview shows whether the SLOs leave room for that."
+            "Most of the bill is idle time: fewer engines could do this work, or these could do"
+            " more. The Overview shows whether the SLOs allow this."
         )
     if total.wasted_usd > 0.05 * total.bill_usd:
         return (
-            "More than 5 % went to work done twice: a larger KV cache"
-            " (--gpu-memory-utilization) or fewer seats (--max-num-seqs) avoid evictions."
+            "More than 5 % paid for recomputed work: a larger KV cache"
+            " (--gpu-memory-utilization) or a smaller batch (--max-num-seqs) avoids evictions."
         )
     if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
-        return "More than a tenth of what requests cost went to answers that were not delivered."
+        return "More than 10 % of the requests' cost paid for answers that were not delivered."
     return None
 
 
@@ -107,7 +108,7 @@ def rates(bill: Bill) -> str:
     named = sorted(
         {
             f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
-            f" an hour ({wording.for_html(str(rate.origin), 80)})"
+            f" per hour ({wording.for_html(str(rate.origin), 80)})"
             for several in bill.rates.values()
             for rate in several
         }
@@ -118,33 +119,58 @@ def rates(bill: Bill) -> str:
     return f"Priced at {shown}. Set yours with <code>tailspan up --prices FILE</code>."
 
 
-def payers(groups: Sequence[Group], label: str, view: View) -> str:
+def payers(
+    groups: Sequence[Group],
+    label: str,
+    view: View,
+    bill: Bill,
+    managed_usd: Mapping[tuple[str | None, ...], float | None],
+) -> str:
     """Return the cost per group as a table with bars; a name links to its requests.
 
     Args:
-        label: this label.
-        label: that one.
+        groups: the costs, one entry per value of the label.
+        label: the label that the costs are grouped by.
         view: the reader's view, for the links.
+        bill: the bill that contains these costs.
+        managed_usd: managed price of each group's tokens, by its labels.
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>requests</th><th>a request</th>"
+        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>an hour</th><th>managed</th>"
+        "<th>requests</th><th>a request</th>"
         "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
     )
-    rows = "".join(_row(each, label, view, whole, most) for each in groups[:MOST_ROWS])
+    rows = "".join(
+        _row(
+            each,
+            label,
+            view,
+            (whole, most),
+            (usd_per_hour(each.usd, bill), managed_usd.get(each.labels)),
+        )
+        for each in groups[:MOST_ROWS]
+    )
     more = len(groups) - MOST_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
     return f"<div class='wide-table'><table class='told payers'>{head}{rows}</table></div>{note}"
 
 
-def _row(group: Group, label: str, view: View, whole: float, most: float) -> str:
+def _row(
+    group: Group,
+    label: str,
+    view: View,
+    sizes_usd: tuple[float, float],
+    beside_usd: tuple[float | None, float | None],
+) -> str:
+    whole, most = sizes_usd
     value = group.labels[0]
     name = NOT_TOLD if value is None else wording.for_html(value)
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # A group with only some priced requests has no price per token: it would be too low.
+    # If only some of a group's requests have a price, its price per token would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -152,6 +178,7 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
     cells = (
         wording.usd(group.usd),
         wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
+        *map(wording.usd, beside_usd),
         wording.count(group.requests)
         + (f" <small>{group.unpriced:,} unpriced</small>" if partly else ""),
         wording.usd(each),
@@ -165,7 +192,7 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
 
 
 def how_priced(groups: Sequence[Group]) -> str:
-    """Return where the costs of requests come from."""
+    """Return how the costs of requests were computed."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -177,7 +204,7 @@ def how_priced(groups: Sequence[Group]) -> str:
 
 
 def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
-    """Return the self-hosted cost beside that of a managed API, by model."""
+    """Return a table with the self-hosted cost and the cost at a managed API, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = "".join(
         f"<tr><td>{wording.for_html(each.model)}</td>"
@@ -189,13 +216,14 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
     )
     return (
         "<div class='wide-table'><table class='told payers'><tr><th>model</th>"
-        "<th>compared with</th><th>tokens in</th><th>of them cached</th><th>out</th>"
+        "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
         f"<th>self-hosted</th><th>managed</th></tr>{rows}</table></div>"
     )
 
 
 def against(found: Spending, total: Line) -> str:
-    """Compare the bill with the managed price of the same tokens, with the break-even rate."""
+    """Compare the bill with the managed price of the same tokens, and return the break-even
+    rate."""
     there = sum(each.usd for each in found.compared)
     even = found.break_even
     if even is None:
@@ -216,25 +244,26 @@ def against(found: Spending, total: Line) -> str:
     if not even.sustainable.known:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
-            f"{said} Whether the objectives hold at that rate is not known: {counted} requests of"
-            " this range were counted against an objective."
+            f"{said} It is unknown whether the SLOs would be met at that rate: {counted} requests"
+            " of this range were counted against an SLO."
         )
     if even.sustainable.rps is None:
         return (
-            f"{said} By the {even.sustainable.requests:,} requests counted, no rate in this range"
-            " is certain to keep the objectives: these engines have not been seen to reach it."
+            f"{said} In the {even.sustainable.requests:,} requests counted, no rate in this range"
+            " met the SLOs with certainty, so it is unknown whether these engines can reach that"
+            " rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:
-        return f"{said} The objectives were kept at up to {kept}/s: within reach."
+        return f"{said} The SLOs were met at up to {kept}/s, so these engines can reach that rate."
     return (
-        f"{said} The objectives were kept at {kept}/s at most: these"
-        " engines have not been seen to reach it."
+        f"{said} The SLOs were met at up to {kept}/s only: it is unknown whether these"
+        " engines can reach that rate."
     )
 
 
 def now_rps(found: Spending) -> float:
-    """Return requests per second, on average over the time in which an engine was up."""
+    """Return the mean requests per second over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
@@ -270,7 +299,7 @@ def _yaml(text: str) -> str:
 
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
-    """Return which servers have no price, and why."""
+    """Return which servers have no price, and the reason."""
     told = []
     for each in unpriced[:MOST_UNPRICED]:
         what = (
@@ -297,37 +326,36 @@ def drawn(found: Energy) -> str:
             if grams >= 1_000
             else f"{wording.number(grams)} g"
         )
-        co2 = f"; {size} of CO₂, the data centre’s share included"
+        co2 = f"; {size} of CO₂, including the data centre’s overhead"
     return f"Energy: {wording.number(found.kwh)} kWh in the GPUs, {idle} of it idle{how}{co2}."
 
 
 def notes(found: Spending, zone: tzinfo) -> list[str]:
-    """Return what the figures exclude."""
+    """Return notes on what the figures exclude."""
     said = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)
-        said.append(f"Not billed: {gaps} in which an engine sent no sample for over a minute.")
+        said.append(f"Not billed: {gaps} in which an engine sent no sample for more than a minute.")
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
         said.append(
-            f"Engines report {beyond} more of busy time than passed, which is not in the bill: two"
-            " servers probably share a name (<code>tailspan doctor</code>)."
+            f"Engines report {beyond} more busy time than the elapsed time. It is not in the bill."
+            " Two servers probably share a name (<code>tailspan doctor</code>)."
         )
     if found.engines_from_unix_ns > found.window.from_unix_ns:
         at = wording.clock(found.engines_from_unix_ns, zone, date=True)
         said.append(
-            f"Before {at} the engines’ time is not known any more (<code>tailspan up"
-            " --keep-hours</code>): of then the bill has requests and recomputation, and no idle"
-            " time."
+            f"The engines’ time before {at} has expired (<code>tailspan up --keep-hours</code>)."
+            " For that time the bill contains requests and recomputation, but no idle time."
         )
     if not found.apportioned:
         said.append(
-            "Requests count where they were received: the rows that would tell how much of them"
-            " lies beyond an hour’s end are gone."
+            "Each request counts fully in the hour of its receipt: the rows that show how much of"
+            " it belongs to the next hour have expired."
         )
     if found.overflowed:
         many = wording.counted(found.overflowed, "request")
-        said.append(f"{many} have a label that had no room of its own: _other.")
+        said.append(f"{many} are counted as _other, because there were too many label values.")
     return said
 
 

@@ -78,7 +78,10 @@ def _line(replica: Replica, measure: Measure, fleet: Fleet) -> list[float | None
 
 
 def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
-    """Return all measures of all replicas, one row per bin; unknown is empty. Times are UTC."""
+    """Return all measures of all replicas, one row per bin.
+
+    An unknown value is empty. Times are UTC.
+    """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(["replica", "from_utc", "bin_s", *MEASURES])

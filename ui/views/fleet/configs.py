@@ -1,7 +1,6 @@
 """Replicas' current configurations, and the arguments in which replicas of a model differ. Pure.
 
-Different models have different arguments for good reasons: only replicas of the same model are
-compared.
+Only replicas of the same model are compared, because different models need different arguments.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes report one start; reports closer together than this count as one."""
+"""Several processes report the same start. Reports closer together than this count as one start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +22,16 @@ class Group:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Compared with the most common configuration, which is `before`; empty for that one itself."""
+    """Differences from the most common configuration. `before` is its value."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
     """Return the current configurations, the most common first.
 
     Args:
-        starts: the latest of each engine.
-        replicas: the current ones; a start does not record when its engine ended.
+        starts: the latest start of each engine.
+        replicas: the current replicas. They are needed because a start does not show when its
+            engine ended.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -58,7 +58,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
-    """Return replica → the arguments in which it differs from most others, as text."""
+    """Return the arguments in which a replica differs from most others, as text by replica."""
     told: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -70,7 +70,7 @@ def odd(found: Iterable[Group]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """Return an argument's value as typed on the command line; a dash if it has none."""
+    """Return an argument's value as typed on the command line; a dash if it has no value."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -81,11 +81,12 @@ def shown(value: object) -> str:
 def restarts(
     began: Mapping[str, Iterable[int]], ran_before: Iterable[str], from_unix_ns: int
 ) -> dict[str, list[int]]:
-    """Return replica → its restarts from an instant on. The first start of a replica that did not
-    run before is not a restart.
+    """Return each replica's restarts since an instant.
+
+    The first start of a replica that did not run before is not a restart.
 
     Args:
-        began: replica → the start times, unix ns, of all its processes.
+        began: start times, unix ns, of all processes, by replica.
         ran_before: replicas that were started earlier.
         from_unix_ns: the instant.
     """

@@ -1,7 +1,7 @@
 """Samples of many engines as a grid per measure: one row per replica, one column per bin.
 
-Pure. Gauges show the maximum in a bin, summed over a replica's engines; counters their increase.
-The processes of one engine each count a part: their rates add up.
+Pure. A gauge's cell is the maximum in the bin, summed over the replica's engines. A counter's cell
+is the increase. Each process of an engine counts a part of the work, so the rates are summed.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with waiting requests; shown as text only."""
+"""The share of samples with waiting requests. It is shown as text only."""
 
 Grid = FloatArray
 """(replicas, bins); NaN where there is no sample."""
@@ -41,7 +41,7 @@ class _Lines:
     told: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) index of the replica; −1 if it is not wanted."""
+    """(lines,) row of the replica; −1 if it is not selected."""
     engine: IntArray
     """(lines,) index of the engine, over all replicas."""
 
@@ -52,8 +52,8 @@ def engine_grids(
     """Return the measures of engines.
 
     Args:
-        table: with `ENGINE_COLUMNS`.
-        replicas: the wanted rows.
+        table: samples with `ENGINE_COLUMNS`.
+        replicas: the replicas to return, one per row.
         index: (samples,) the bin of each sample.
         bins: number of bins.
     """
@@ -112,7 +112,10 @@ def gpu_grids(
     """Return the measures of GPUs: a replica's mean bandwidth and lowest clock.
 
     Args:
-        table: with `GPU_COLUMNS`; the other arguments are as above.
+        table: samples with `GPU_COLUMNS`.
+        replicas: the replicas to return, one per row.
+        index: (samples,) the bin of each sample.
+        bins: number of bins.
     """
     if not table.num_rows:
         return {}
@@ -140,7 +143,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _places(told, replicas)
     engine = told.number("engine").astype(np.int64)
     process = told.number("process").astype(np.int64)
-    # As one number each: numpy is slow at comparing rows of several columns.
+    # Encode each row as one number, because numpy is slow at comparing rows of several columns.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(told) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -156,7 +159,7 @@ def _numbered(keys: IntArray) -> IntArray:
 
 
 def _places(told: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return the index of each sample's replica among those wanted; −1 for others."""
+    """Return the row of each sample's replica; −1 for replicas that are not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in told.replica.values), -1])
     found: IntArray = of_code[told.replica.codes].astype(np.int64)
@@ -204,7 +207,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sums per cell; NaN for a cell without a known value."""
+    """Return the sum per cell; NaN for a cell without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

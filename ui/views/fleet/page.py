@@ -1,4 +1,4 @@
-"""The Fleet page: the replicas side by side."""
+"""The Fleet page: a comparison of the replicas."""
 
 import html
 from collections.abc import Sequence
@@ -24,20 +24,21 @@ from ui.views.fleet.replicas import Replica
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
-    "Replicas with problems come first. Numbers are for the whole range: the highest of waiting, "
-    "running, KV cache and longest step, the lowest clock, the mean of all else. The lines have "
-    "one scale for all replicas."
+    "Replicas with problems come first. Numbers are for the whole range: the maximum of waiting, "
+    "running, KV cache and longest step, the minimum of the clock, the mean of all others. The "
+    "lines have the same scale for all replicas."
 )
 SIDE_HELP: Final = "One measure of all replicas, in the order of the table."
 BOUND_HELP: Final = (
-    "What a step of each engine takes, beside what its bytes and its arithmetic would take at the "
-    "device's best: bound by memory (more requests a step cost little), by arithmetic (they make "
-    "each step longer), by neither (CPU, launches, communication), or idle. Bytes and FLOPs are "
-    "modelled from the model's shape and the step ledger; measured bandwidth is held against them."
+    "The time of each engine's step, compared with the time for its bytes and its arithmetic at "
+    "the device's peak. The limit is memory (more requests per step cost little), arithmetic "
+    "(they make each step longer), neither (CPU, launches, communication), or too little load. "
+    "Bytes and FLOPs are computed from the model's shape and the step ledger, and compared with "
+    "measured bandwidth."
 )
 CONFIG_HELP: Final = (
-    "The arguments that each engine was last started with, by model; where replicas of one model "
-    "differ, in which."
+    "The arguments of each engine's last start, by model, and the arguments in which replicas of "
+    "the same model differ."
 )
 
 
@@ -47,7 +48,7 @@ def read(context: Context) -> Reading:
 
 
 def show(context: Context, found: Reading) -> None:
-    """Draw the replicas side by side, with their problems."""
+    """Draw the comparison of the replicas, with their problems."""
     if found.fleet.replicas:
         _replicas(context, found)
     else:
@@ -64,7 +65,7 @@ def _no_replica(context: Context, found: Reading) -> None:
         no_data.nothing_in_view(context)
     st.html(
         "<p class='note'>This page shows the state that engines report every second. Servers that "
-        "send spans alone report none: install the plugin there, or scrape their /metrics with "
+        "send only spans do not report it: install the plugin there, or scrape their /metrics with "
         "<code>tailspan up --scrape URL</code>.</p>"
     )
 
@@ -107,7 +108,7 @@ def _rest(left_out: Sequence[Replica]) -> None:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(
             f"<p class='note'>Not drawn, with fewer problems: {named}. "
-            "Filter by replica to see one of them.</p>"
+            "Filter by replica to draw another replica.</p>"
         )
 
 

@@ -1,4 +1,4 @@
-"""The Fleet page's reads from the store, and the calculations on them."""
+"""The Fleet page's reads from the store, and the calculations with the results."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Reading:
     has_gpus: bool
     bounds: Sequence[Bound]
     unheeded: Sequence[str]
-    """Filters that do not apply to engines; they still apply to requests."""
+    """Filters that apply to requests, but not to engines."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -104,7 +104,7 @@ def _fleet(
     }
     found = requests_of(asked)
     labels = found.label("replica")
-    # The first byte of a non-streamed answer is also its last.
+    # The first byte of a non-streamed answer is also its last byte.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -178,7 +178,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """Return replica → the share of samples with a throttled clock, and the reasons."""
+    """Return each replica's share of samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     told_of = samples_of(gpus)

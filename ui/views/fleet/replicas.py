@@ -1,6 +1,6 @@
 """The replicas of the fleet with their measures and problems. Pure.
 
-There is no score: a problem is a short text with the number behind it.
+There is no score. A problem is a short text and the number that shows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,25 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""The slow requests are this share of all requests, those with the longest TTFT."""
+"""The share of requests, by longest TTFT, that count as slow."""
 ENOUGH_SLOW: Final = 20
-"""Minimum number of slow requests before one replica can be reported as slow more often."""
+"""Minimum number of slow requests before a replica can be reported as slow more often."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Ratio to the others, at least: with many requests, chance alone stays below it."""
+"""Minimum ratio between a replica's share of slow requests and the others'. With many requests,
+random differences are smaller."""
 QUEUEING: Final = 0.5
-"""Share of the time; a queue that exists for longer than this is a problem."""
+"""Share of the time. A queue that exists for longer than this is a problem."""
 LATELY: Final = 6
-"""The last sixth of a range: a queue in it is a current problem, even after a calm start."""
+"""Divisor of a range. A queue in the last sixth of the range is a problem, even if it is new."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a replica: a word or two, the number behind it, and its weight."""
+    """A problem of a replica: one or two words, the number that shows it, and its weight."""
 
     what: str
     why: str
@@ -55,19 +56,19 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Replicas whose requests are slow more often than those of the others."""
+    """Replicas whose requests are slow more often than the requests of the other replicas."""
 
     hits: Sequence[RiskRatio]
     requests: int
     slow: int
     least_share: float
     most_share: float
-    """Share of all requests, of the replica with the fewest and of the one with the most."""
+    """The busiest replica's share of all requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about one replica beside its grids; unknown is None."""
+    """Facts about one replica that are not in the grids; None if unknown."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
@@ -77,7 +78,7 @@ class Facts:
     """The share of its GPUs' samples with a throttled clock."""
     reasons: Sequence[str] = ()
     odd: Sequence[str] = ()
-    """Arguments in which it differs from most others of its model."""
+    """Arguments in which it differs from most other replicas of its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +87,22 @@ class Replica:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """Measure → value per bin."""
+    """Values per bin, by measure."""
     whole: Mapping[str, float | None]
-    """Measure → value over the whole range."""
+    """Values over the whole range, by measure."""
     traffic: Traffic | None
     facts: Facts
     problems: Sequence[Problem]
 
     @property
     def weight(self) -> int:
-        """Sum of the weights of its problems."""
+        """Sum of the weights of the replica's problems."""
         return sum(problem.weight for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The replicas, those with problems first."""
+    """All replicas. Replicas with problems are first."""
 
     replicas: Sequence[Replica]
     bins: Bins
@@ -122,13 +123,13 @@ def fleet(
     imbalance: Imbalance | None,
     facts: Mapping[str, Facts],
 ) -> Fleet:
-    """Combine the calculated measures, and name the problems.
+    """Combine the calculated measures, and find the problems.
 
     Args:
-        names: of the replicas, in the order of the grids' rows.
+        names: the replicas, in the order of the grids' rows.
         bins: the grids' columns.
-        over_time: measure → (replicas, bins).
-        whole: measure → (replicas, 1) over the whole range.
+        over_time: (replicas, bins) by measure.
+        whole: (replicas, 1) over the whole range, by measure.
         traffic: by replica.
         imbalance: from `imbalance_of`.
         facts: by replica.
@@ -169,7 +170,7 @@ def _problems(
         listed = ", ".join(reason.replace("_", " ") for reason in told.reasons)
         found.append(
             Problem(
-                "clock held back",
+                "clock throttled",
                 f"{wording.percent(told.held_back)} of its GPUs’ samples: {listed}",
                 3,
             )
@@ -179,7 +180,7 @@ def _problems(
         found.append(Problem("KV cache full", f"up to {wording.percent(kv)} in use", 2))
     evicted = whole.get("preemptions")
     if evicted:
-        found.append(Problem("preempts", f"{wording.number(evicted)} requests a second", 2))
+        found.append(Problem("preempts", f"{wording.number(evicted)} requests per second", 2))
     stall = whole.get("stall")
     if stall is not None and stall >= STALLING:
         found.append(Problem("stalls", f"{wording.percent(stall)} of its busy time", 2))
@@ -209,7 +210,7 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) NaN for a request without a TTFT that counts.
+        ttft_s: (n,) NaN for a request whose TTFT does not count.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -230,8 +231,14 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
 
 def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
-    """Return the replicas that are slow more often than the others; None below the minimum sample
-    size or for a single replica. Arguments as above."""
+    """Return the replicas that are slow more often than the other replicas.
+
+    Returns None below the minimum sample size, and for a single replica.
+
+    Args:
+        labels: (n,) the replica of each request.
+        ttft_s: (n,) NaN for a request whose TTFT does not count.
+    """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
     number = np.bincount(codes, minlength=len(labels.values))
@@ -259,8 +266,11 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether a replica's tail is significantly slower than the others', by at least the
-    diagnosis's growth: many requests that are only a little slower are also among the slowest."""
+    """Return whether a replica's tail is significantly slower than the others'.
+
+    The difference must be at least the diagnosis's minimum growth. Otherwise many requests that are
+    only a little slower would also be among the slowest.
+    """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:
         return False

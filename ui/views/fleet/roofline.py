@@ -26,16 +26,18 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns in addition to those of the fleet's grids."""
+"""Columns that the fleet's grids do not need."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MOST: Final = 50
-"""Engines to analyse, at most."""
+"""Maximum number of engines to analyse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One engine over the whole range; `window` is None if there is no verdict, and `why` is the
-    reason."""
+    """One engine over the whole range.
+
+    `window` is None if there is no verdict; `why` is then the reason.
+    """
 
     replica: str
     engine: int
@@ -45,7 +47,7 @@ class Bound:
     stall_ratio: float | None = None
     """Share of the step time that scheduled work does not explain."""
     prompt_ratio: float | None = None
-    """Share of prompt tokens in the tokens of its steps."""
+    """Share of prompt tokens in the tokens of the engine's steps."""
 
 
 def bounds(
@@ -57,10 +59,10 @@ def bounds(
     """Return the roofline verdict of each engine.
 
     Args:
-        samples: with `ENGINE_COLUMNS`, the fleet's own, and `engine`.
-        gpus: with `GPU_COLUMNS` and the fleet's own.
-        starts: the latest of each engine.
-        peaks: of devices; override those of the table (`roofline.peaks.device_named`).
+        samples: samples with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
+        gpus: samples with `GPU_COLUMNS` and the columns of the fleet's grids.
+        starts: the latest start of each engine.
+        peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -76,7 +78,7 @@ def bounds(
         if why is None and device is None:
             named = start.device if start is not None else None
             why = (
-                f"the peaks of {named!r} are not known (set {ENVIRONMENT_KEY})"
+                f"the peaks of {named!r} are unknown (set {ENVIRONMENT_KEY})"
                 if named
                 else "its device is not reported"
             )
@@ -97,7 +99,9 @@ def bounds(
 
 
 def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return the stall and prompt ratios of an engine, from the counters that causes also use."""
+    """Return the stall and prompt ratios of an engine, from the counters that the diagnosis also
+    uses.
+    """
     names = told.replica
     rows = names.is_value(replica) & (told.number("engine") == engine)
     prompts = told.rate("scheduled_prefill_tokens_total", rows)
@@ -115,11 +119,11 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
     try:
         return read_shape(start.shape), None
     except UnknownShapeError as error:
-        return None, f"the shape of its model is not known: {error}"
+        return None, f"the shape of its model is unknown: {error}"
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """Return one row per engine: its limit, with both terms in the sentence."""
+    """Return a table with one row per engine: its limit, with both terms in the sentence."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -136,29 +140,33 @@ def as_html(found: Sequence[Bound]) -> str:
 
 def _said(bound: Bound) -> str:
     if bound.window is None:
-        return f"Not known: {wording.for_html(bound.why or '', 200)}."
+        return f"Unknown: {wording.for_html(bound.why or '', 200)}."
     sentences = [_sentence(bound, bound.window), *findings(bound.window)]
     return " ".join(wording.for_html(each, 600) for each in sentences)
 
 
 def _sentence(bound: Bound, window: Window) -> str:
-    """Return the verdict; if neither term is the limit, what the steps show instead. Step time
-    beyond both terms is no evidence of CPU or launch overhead: only time that scheduled work does
-    not explain is."""
+    """Return the verdict. If neither term is the limit, return an explanation by the step counters.
+
+    Step time beyond both terms is no evidence of CPU or launch overhead. Only time that scheduled
+    work does not explain is evidence of it.
+    """
     said = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:
         return said
     said = said.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio
     if stall is None:
-        return f"{said} What takes the rest of the time is not known."
+        return f"{said} The cause of the rest of the time is unknown."
     if stall >= STALLING:
         return (
-            f"{said} No scheduled work explains {wording.percent(stall)} of the step time: CPU,"
-            " launches of kernels or communication."
+            f"{said} Scheduled work does not explain {wording.percent(stall)} of the step time:"
+            " CPU, kernel launches or communication."
         )
-    of_prompts = "" if prompts is None else f", {wording.percent(prompts)} of them prompts’"
+    of_prompts = (
+        "" if prompts is None else f", of which {wording.percent(prompts)} are prompt tokens"
+    )
     return (
-        f"{said} The step time follows the tokens in a step{of_prompts}; work that they do not"
-        f" explain is {wording.percent(stall)}."
+        f"{said} The step time grows with the tokens in a step{of_prompts}; they do not explain"
+        f" {wording.percent(stall)} of it."
     )

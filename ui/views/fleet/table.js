@@ -1,4 +1,4 @@
-// Replicas side by side, a sparkline for each measure. Every text is set as text, never as markup.
+// The table of replicas, with a sparkline per measure. All content is set as text, not as markup.
 const SVG = "http://www.w3.org/2000/svg";
 const WIDE = 64;
 const HIGH = 18;
@@ -20,7 +20,7 @@ export default function ({ data, parentElement }) {
     return made;
   };
 
-  // Values from 0 to 1 of the measure's scale; null is a gap.
+  // Values are shares of the measure's scale, from 0 to 1; null is a gap.
   const spark = (values) => {
     const picture = drawn("svg", {
       viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, "aria-hidden": "true",

@@ -1,4 +1,4 @@
-"""The table of replicas as a component; the script sets every text as text.
+"""The table of replicas as a component. The script sets all content as text.
 
 The rows are built without Streamlit; only `show` uses it.
 """
@@ -31,7 +31,7 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""Priority of columns on a narrow page; measures that are not here have no column."""
+"""Priority of columns on a narrow page. Measures that are not in this table have no column."""
 
 
 def show(
@@ -44,7 +44,7 @@ def show(
         href: returns the link of a replica's name.
         zone: the reader's time zone.
         dated: whether the range is so long that times need a date.
-        has_gpus: whether there are GPU samples; without them, the GPU columns are omitted.
+        has_gpus: whether there are GPU samples. Without these, the GPU columns are omitted.
     """
     component = st.components.v2.component(
         "tailspan.fleet",
@@ -60,13 +60,18 @@ def show(
 
 
 def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
-    """Return the column headers; `rank` decides which a narrow page keeps."""
+    """Return the column headers. A narrow page shows columns of low `rank`."""
     return [
-        {"name": "name", "title": "Replica", "help": "Leads to its requests.", "rank": 1},
+        {
+            "name": "name",
+            "title": "Replica",
+            "help": "The link opens the replica's requests.",
+            "rank": 1,
+        },
         {
             "name": "problem",
             "title": "Problems",
-            "help": "What is wrong with it; point at it for the number.",
+            "help": "Problems of the replica. Hover over a problem to see its number.",
             "rank": 1,
         },
         {
@@ -82,7 +87,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
                 "name": key,
                 "title": MEASURES[key].name,
                 "unit": MEASURES[key].unit,
-                "help": f"{MEASURES[key].meaning} a bin of the line.",
+                "help": f"{MEASURES[key].meaning} each bin of the line.",
                 "number": True,
                 "rank": rank,
             }
@@ -94,7 +99,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
             "title": "Up since",
             "number": True,
             "rank": 4,
-            "help": "When it was last started.",
+            "help": "Time of the replica's last start.",
         },
     ]
 
@@ -125,7 +130,8 @@ def rows(
 
 
 def top(fleet: Fleet, measure: Measure) -> float:
-    """Return a measure's value of 100 %, else its maximum over all replicas."""
+    """Return the top of a measure's scale: its value for 100 %, or else its maximum over all
+    replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [
@@ -146,7 +152,7 @@ def _cell(replica: Replica, measure: Measure, most: float) -> dict[str, Any]:
         cell["title"] = f"{told} mean, the longest {wording.seconds(replica.whole.get('longest'))}"
     if measure.key == "clock" and replica.facts.held_back:
         reasons = ", ".join(each.replace("_", " ") for each in replica.facts.reasons)
-        cell["title"] = f"{told}; held back by {wording.plain(reasons, 200)}"
+        cell["title"] = f"{told}; throttled by {wording.plain(reasons, 200)}"
     if line is not None and np.isfinite(line).any():
         cell["line"] = _scaled(line, most)
     return cell

@@ -1,4 +1,4 @@
-"""The texts of the Fleet page. Pure. Returns HTML in which all text from outside is escaped."""
+"""The texts of the Fleet page. Pure. The result is HTML in which all external text is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,13 +9,13 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Replicas that a sentence names, at most; it counts the others."""
+"""Maximum number of replicas that a sentence names. It counts the others."""
 EVEN: Final = 1.5
-"""Load is even up to this ratio of the most to the fewest requests of a replica."""
+"""Load is even up to this ratio between the most and the fewest requests of a replica."""
 
 
 def sentence(found: Fleet) -> str:
-    """Return how many replicas there are, and which have which problem."""
+    """Return the number of replicas, and which of them have which problem."""
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
     if not with_problems:
@@ -33,7 +33,7 @@ def _named(replica: Replica) -> str:
 
 
 def imbalance(found: Imbalance | None, replicas: int) -> str | None:
-    """Return whether load and slowness are even, in one sentence; None for a single replica."""
+    """Return whether load and latency are even, in one sentence; None for a single replica."""
     if replicas < 2:
         return None
     if found is None:
@@ -43,7 +43,7 @@ def imbalance(found: Imbalance | None, replicas: int) -> str | None:
     if not found.hits:
         return (
             f"Even: no replica’s requests are among the slowest {wording.percent(SLOW_SHARE)} by "
-            f"{ttft} clearly more often than the others’ "
+            f"{ttft} clearly more often than those of other replicas "
             f"({wording.counted(found.requests, 'request')}). {shares}"
         )
     worst = found.hits[0]
@@ -77,14 +77,14 @@ def unheeded(labels: Sequence[str]) -> str | None:
 
 
 def thinned_requests(one_in: int) -> str | None:
-    """Return a sentence that requests were sampled."""
+    """Return a sentence that only a sample of the requests was read; None if all were read."""
     return f"TTFT and imbalance are from 1 in {one_in} requests." if one_in > 1 else None
 
 
 def configurations(groups: Sequence[Group]) -> str:
     """Return the configurations, with their differences from the most common one."""
     if not groups:
-        return "<p class='note'>No engine reported the arguments it was started with.</p>"
+        return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)
     return (
         "<table class='told configs'><thead><tr><th>model</th><th>replicas</th>"

@@ -8,16 +8,16 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
+from analysis.slo_states import SloState
 from analysis.thresholds import thresholds
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
 from ui.frame.read_cache import kept_evidence, shared
-from ui.kit.slo_status import SloState
 
 EVERY_S: Final = 60
-"""Seconds between searches; one takes a second for a million requests."""
+"""Seconds between searches. A search takes a second for a million requests."""
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
@@ -38,7 +38,7 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> Cause | None:
 
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
-    """Answer from the cached columns; the same answer as from `analysis.explain`."""
+    """Analyse the cached columns. The result equals the result of `analysis.explain`."""
     kept = kept_evidence(engine)
     found = joined_evidence([kept.read(each, {}) for each in windows_of(question)])
     return explain(

@@ -15,10 +15,10 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""Bands of three percentiles would be impossible to distinguish."""
+"""Percentiles with a band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Newest bins, of which most requests may not have ended yet."""
+"""Number of newest bins in which most requests may not have ended yet."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -47,9 +47,9 @@ def latency(
         now: the selected range.
         before: the range of the usual bands; None if there is none.
         name: the latency's column.
-        shown: its display name.
+        shown: the latency's display name.
         promised_s: thresholds of the objectives.
-        incidents: when budgets burned.
+        incidents: times in which budgets burned.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
@@ -182,8 +182,8 @@ def failures(
                 y=[usual, usual],
                 mode="lines",
                 line={"color": ink.weak, "width": 1, "dash": "dot"},
-                name="usual, all three",
-                hovertemplate=f"{wording.exact_percent(usual)}<extra>usual, all three</extra>",
+                name="usual, all causes",
+                hovertemplate=f"{wording.exact_percent(usual)}<extra>usual, all causes</extra>",
             )
         )
         drawn.append(np.array([usual]))
@@ -226,7 +226,7 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the usual band over bins with requests: empty bins may lack data, not traffic."""
+    """Return the usual band over bins with requests. An empty bin may mean missing data."""
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
 
@@ -234,8 +234,9 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # A refusal is reported at once, an answer only when it ends. The few requests that ended in the
-    # newest bins are not representative, and a bin that is cut short would show a false peak.
+    # A refusal is reported at once, but an answer only when it ends. The requests that ended in the
+    # newest bins are therefore not representative, and a bin that is cut short would show a false
+    # peak.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from analysis.filtered_accounts import of_replica
 from cost.bill import bill
 from cost.prices import PriceList
 from store.billing.accounts import accounts
 from store.queries import Window
-from ui.kit.filtered_accounts import of_replica
 from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
@@ -29,7 +29,7 @@ class HourlyCost:
 def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> HourlyCost | None:
-    """Return the cost of the engines seen at the end of a range; None if none has a price."""
+    """Return the cost of the engines that ran at the end of a range; None if none has a price."""
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
     if not found.rates:

@@ -1,6 +1,6 @@
 """The list of incidents, each with a link to its cause.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
 import html
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import tzinfo
 
 from alerts.objectives import Objective
+from analysis.slo_states import SloIncident, SloState
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
-from ui.kit.slo_status import SloIncident, SloState
 
 STATES = {"page": "paging", "ticket": "ticket"}
 """The badge of an open incident, by its severity."""
@@ -27,7 +27,7 @@ def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
         for each in burning
     )
     if not every:
-        none = "<p class='note'>None in this range, nor in the week before its end.</p>"
+        none = "<p class='note'>No incident in this range or in the week before its end.</p>"
         return recorded or none
     every.sort(key=lambda each: (not each[1].goes_on, -each[1].began_unix_s))
     return (

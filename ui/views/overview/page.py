@@ -11,18 +11,18 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.objectives import Goodput, Objective
+from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from diagnosis.explanation import Cause
 from store.queries import Window, newest_unix_ns
-from ui.frame import no_data
+from ui.frame import no_data, selection
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds
 from ui.kit import cause_words, slo_cards, wording
 from ui.kit.judged_requests import judged, judged_window, narrowed
-from ui.kit.sections import chapter, chart
-from ui.kit.slo_status import SloState, burning_since_ns, foremost, instant_s, slo_states
+from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS
 from ui.kit.time_bins import SECOND_NS
 from ui.views.overview import charts, hung_engines, incidents, trends, words
@@ -31,8 +31,9 @@ from ui.views.overview.hourly_cost import HourlyCost, hourly_cost
 from ui.views.overview.trends import Trend
 
 LATENCY_HELP: Final = (
-    "P50, P95 and P99 by the time a request was received, and the SLO’s threshold. Shaded: where "
-    "P50 and P99 lay in 8 of 10 bins of the usual range. Red: an error budget burned too fast."
+    "P50, P95 and P99 by time of receipt, and the SLO’s threshold. Shaded: where P50 and P99 "
+    "usually are (8 of 10 bins of the baseline). Red: an error budget burned too fast. Drag over a "
+    "time range to zoom in, explain it, make it the baseline or list its requests."
 )
 TRAFFIC_HELP: Final = "Requests received per second, by outcome."
 FAILURES_HELP: Final = "\n".join(
@@ -52,9 +53,9 @@ class Seen:
     newest_unix_ns: int | None
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, Counts]]
-    """The filtered requests of the range by objective; none without filters."""
+    """Counts of the requests that match the filters, by objective. Empty without filters."""
     cause: Cause | None
-    """Of the open incident."""
+    """The cause of the open incident."""
 
     @property
     def simulated(self) -> bool:
@@ -153,7 +154,8 @@ def _errors(objectives: Objectives) -> None:
     if objectives.errors:
         number = wording.counted(len(objectives.errors), "mistake")
         st.html(
-            f"<p class='notice'>{number} in the objectives’ files: the page SLOs lists them.</p>"
+            f"<p class='notice'>{number} in the objectives’ files. The SLOs page lists all "
+            "errors.</p>"
         )
 
 
@@ -167,13 +169,13 @@ def _no_objective(objectives: Objectives) -> None:
         )
         return
     st.html(
-        "<p class='headline'><b>No SLO is defined.</b> An SLO names the requests it is about, what"
-        " makes one good, and the share that must be good:</p>"
+        "<p class='headline'><b>No SLO is defined.</b> An SLO defines which requests count, what"
+        " makes a request good, and the share of good requests:</p>"
     )
     st.code(words.EXAMPLE, language="yaml")
     files = ", ".join(map(short, objectives.texts)) or "objectives/chat.yaml"
     st.markdown(
-        f"Write it into a file (`{files}`), check it with `tailspan slo check FILE`, and start "
+        f"Write an SLO to a file (`{files}`), check it with `tailspan slo check FILE`, and start "
         "with `tailspan up --objectives FILE`."
     )
 
@@ -190,8 +192,8 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
         for name, number in left_out.items():
             more = wording.counted(number, "more group")
             st.html(
-                f"<p class='note'>{wording.for_html(name)} has {more}, which burn less. The page"
-                " SLOs lists all.</p>"
+                f"<p class='note'>{wording.for_html(name)} has {more}, which burn more slowly. The"
+                " SLOs page lists all of them.</p>"
             )
     with happening, chapter("Incidents", "Error budgets that burned fast enough to alert."):
         st.html(incidents.incidents(found, zone))
@@ -207,6 +209,7 @@ def _trends(context: Context, found: Seen) -> None:
         for one in each.incidents
     ]
     st.html(f"<p class='note'>{words.usual(now, before, context.view, zone)}</p>")
+    selection.offer(context)
     for column, name in zip(st.columns(3, gap="medium"), trends.LATENCIES, strict=True):
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):
@@ -220,12 +223,14 @@ def _trends(context: Context, found: Seen) -> None:
                 zone,
                 ink,
             )
-            chart(figure, name, f"P50, P95 and P99 of {shown} over time")
+            selection.time_chart(context, figure, name, f"P50, P95 and P99 of {shown} over time")
     left, right = st.columns(2, gap="medium")
     with left, chapter("Traffic", TRAFFIC_HELP):
-        chart(charts.traffic(now, before, burned, zone, ink), "traffic", "Requests a second")
+        figure = charts.traffic(now, before, burned, zone, ink)
+        selection.time_chart(context, figure, "traffic", "Requests per second")
     with right, chapter("Unanswered: failed, refused, cancelled", FAILURES_HELP):
-        chart(
+        selection.time_chart(
+            context,
             charts.failures(now, before, burned, zone, ink),
             "failures",
             "The share of requests that failed, were refused or were cancelled",

@@ -1,6 +1,6 @@
 """Percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-A few requests are read one by one; many come from rollups, within 1 %.
+A few requests are read individually. Many are read from rollups, within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MOST_READ: Final = 30_000
-"""Requests to read one by one, at most: about 0.1 s."""
+"""Maximum number of requests to read individually. This takes about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Share of the selected range's traffic; a baseline with less is not representative."""
+"""Minimum share of the selected range's traffic for a representative baseline."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -43,7 +43,7 @@ class Trend:
     outcomes: Mapping[str, IntArray]
     """(bins,) requests, by outcome."""
     percentiles: Mapping[str, Percentiles]
-    """By latency."""
+    """Percentiles by latency."""
     rolled: bool
     """Whether percentiles come from rollups, and are within 1 %."""
     simulated: bool
@@ -55,7 +55,7 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """(bins,) seconds of each bin inside the window, which may cut the outer bins."""
+        """(bins,) seconds of each bin inside the window, which may start or end inside a bin."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
         # Rollups extend the first bin to whole minutes.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
@@ -89,7 +89,7 @@ def read(
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        width_ns: width of the bins; None chooses one that fits the range.
+        width_ns: width of the bins; None selects a width that fits the range.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
@@ -124,9 +124,10 @@ def before(
 ) -> Trend | None:
     """Read the baseline of a range, in bins of the same width.
 
-    This is the baseline that the reader chose; else the same hours yesterday, if they had traffic;
-    else the previous range, or the range before `quiet_until_ns` if that is earlier, because an
-    incident is not usual. None if neither had enough traffic.
+    The baseline is the range that the reader selected. By default it is the same hours yesterday if
+    they had traffic, else the previous range. The previous range ends where the selected range
+    begins, or at `quiet_until_ns` if that is earlier, because an incident is not usual. Returns
+    None if neither range had enough traffic.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

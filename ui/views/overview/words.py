@@ -1,6 +1,6 @@
 """The texts of the Overview page: the headline, the cost of serving, the usual bands.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
 import html
@@ -12,18 +12,18 @@ from typing import Final
 from alerts.blindness import REASONS
 from alerts.burnrate import Counts, Pair
 from alerts.objectives import Objective
+from analysis.slo_states import SloState
 from telemetry import durations
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.slo_cards import SAYS
-from ui.kit.slo_status import SloState
 from ui.kit.terms import term
 from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
 MOST_NAMED: Final = 3
-"""Objectives, or groups of one, that a sentence names."""
+"""Maximum number of objectives, or groups of an objective, that a sentence names."""
 FEWEST: Final = 30
 """Minimum number of requests to judge whether an objective is met."""
 
@@ -53,9 +53,9 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     """Return the state of the SLOs.
 
     Args:
-        found: their states; at least one.
-        requests: in the selected range, whether they count for an objective or not.
-        length_s: of the selected range.
+        found: at least one state.
+        requests: number of requests in the range, including requests that no objective counts.
+        length_s: length of the selected range.
         zone: the reader's time zone.
     """
     paging = [each for each in found if each.pages]
@@ -88,12 +88,12 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
 
 
 def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
-    """Return the state of the filtered requests, each objective's worst first.
+    """Return the result of the filtered requests for the objective that they missed most.
 
     Args:
-        view: with filters.
+        view: a view with filters.
         judged: counts of the filtered requests in the selected range, by objective.
-        length_s: of the selected range.
+        length_s: length of the selected range.
     """
     whose = _filters(view)
     known = [
@@ -148,7 +148,7 @@ def _overspent(each: SloState) -> str:
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
     return (
         f"No SLO is burning now, but {_name(each.objective)} has spent its"
-        f" {term('budget', 'error budget')} of {period} and <b>{over}</b> more."
+        f" {term('budget', 'error budget')} of {period} and exceeded it by <b>{over}</b>."
     )
 
 
@@ -156,12 +156,12 @@ def _blind(blind: Sequence[SloState]) -> str:
     each = blind[0]
     assert each.blind is not None
     _, *more = [_name(one.objective) for one in blind]
-    others = f" The same is true of {_listed(more)}." if more else ""
+    others = f" The same applies to {_listed(more)}." if more else ""
     why = wording.code_html(REASONS[each.blind].why)
     name = wording.for_html(each.objective.base, 63)
     return (
         f"<b>Unknown:</b> requests arrive, but SLO “{name}” does not count them:"
-        f" {why}.{others} What to do is written below."
+        f" {why}.{others} The steps to fix it are below."
     )
 
 
@@ -179,7 +179,7 @@ def _too_few(events: int, requests: int, length_s: float) -> str:
 def _held_back(each: SloState) -> str:
     pair = each.held_back
     assert pair is not None
-    why = SAYS[each.status.states[pair]].removeprefix("held back: ")
+    why = SAYS[each.status.states[pair]].removeprefix("not alerting: ")
     burn = each.status.burns[pair.long_s]
     pace = wording.fold(None if burn is None else float(burn))
     return (
@@ -206,7 +206,7 @@ def _met(found: Sequence[SloState], length_s: float) -> Answer:
         return Answer(
             "near",
             f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({promised}), but"
-            f" nothing burns fast enough to alert{f'; {burning}' if burning else ''}.",
+            f" the burn rate is too low to alert{f'; {burning}' if burning else ''}.",
         )
     said = f"{first}: <b>{good}</b> of {of} in {over} were good ({promised})"
     if burning:
@@ -220,7 +220,7 @@ def _burning_now(each: SloState) -> str:
     now = f"<b>{wording.fold(_burn_now(each))}</b>"
     return (
         f"{_name(each.objective)} burned {now} too fast in the last"
-        f" {durations.render(pair.short_s)}; {factor} alerts"
+        f" {durations.render(pair.short_s)}; the alert threshold is {factor}"
     )
 
 
@@ -229,7 +229,7 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, which reacts first; 0 if there is none."""
+    """Return the burn rate over the shortest window, which reacts first; 0 if unknown."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
@@ -257,8 +257,8 @@ def costs(found: HourlyCost, view: View) -> str:
         f", {wording.counted(found.unpriced, 'server')} without a price" if found.unpriced else ""
     )
     return (
-        f"Serving costs <b>{wording.usd(found.usd)} an hour</b> ({engines}{none})."
-        f" <a href='{href}'>See the cost</a>"
+        f"Serving costs <b>{wording.usd(found.usd)} per hour</b> ({engines}{none})."
+        f" <a href='{href}'>Show costs</a>"
     )
 
 
@@ -275,10 +275,10 @@ def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
     back_ns = now.window.from_unix_ns - before.window.from_unix_ns
     which = "the baseline of the address"
     if view.baseline is None:
-        which = "the same length of time before"
+        which = "the previous range"
         if before.window.to_unix_ns != now.window.from_unix_ns:
             yesterday = back_ns == DAY_NS
-            which = "the same time a day before" if yesterday else "the time before the incident"
+            which = "the same time one day earlier" if yesterday else "the time before the incident"
     until = end[-5:] if start[:10] == end[:10] else end
     return (
         f"{of}Shaded: the usual range, from {which} ({start} to {until},"

@@ -1,7 +1,7 @@
 """The charts of one request. Pure, without Streamlit.
 
-They share one axis, with the same range since the request's receipt and the same margins, so an
-instant is at the same place in each.
+All charts have the same range since the request's receipt and the same margins, so an instant has
+the same horizontal position in each.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from ui.views.request.timeline import Instant, Segment, Stage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""The axis continues past the end to leave room for labels beside the bars."""
+"""Length of the axis relative to the request, with space for labels beside the bars."""
 NEAR: Final = 0.2
-"""Share of the axis; labels of instants closer together than this are stacked."""
+"""Share of the axis. Labels of instants closer together than this are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
 
 
 def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float) -> go.Figure:
-    """Draw a row per phase with its parts; instants are lines across the rows."""
+    """Draw a row per phase with its parts. Instants are lines across the rows."""
     figure = go.Figure()
     for stage in stages:
         for segment in stage.segments:
@@ -91,7 +91,7 @@ def _bar(stage: Stage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return the height of each label, the lowest at which it overlaps no other."""
+    """Return the height of each label: the lowest at which it overlaps no other label."""
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -100,7 +100,7 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row per neighbour; prefill that delayed the request is coloured."""
+    """Draw a row per neighbour. Prefill that delayed the request is coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -159,7 +159,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
 
 
 def _short(name: str) -> str:
-    """Return the end of an id, where ids differ."""
+    """Return the end of an id, because ids usually differ at the end."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
@@ -169,13 +169,13 @@ def _told(each: Neighbour) -> str:
         lines.append(f"tenant {wording.for_plotly(each.tenant)}")
     lines.append(
         f"{wording.count(each.prompt_tokens)} prompt tokens, "
-        f"{wording.count(each.output_tokens)} in the answer"
+        f"{wording.count(each.output_tokens)} output tokens"
     )
     if each.cost_s > 0:
         lines.append(
-            f"{wording.growth(each.cost_s)} to this request: "
+            f"delayed this request by {wording.seconds(each.cost_s)}: "
             f"{wording.count(round(each.tokens_meanwhile))} of its prompt tokens were computed "
-            "while this one waited or ran"
+            "while this request waited or ran"
         )
     return "<br>".join(lines)
 
@@ -205,7 +205,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample covers the time since the previous one.
+                    # A sample covers the time since the previous sample.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[strip.shown(value) for value in values.tolist()],

@@ -1,7 +1,7 @@
 """The state of an engine and its GPUs during a request, as strips on the request's axis.
 
-Pure. Times are seconds since the request's receipt. A sampled value covers the time since the
-previous sample; a quantity without samples has no strip.
+Pure. Times are seconds since the request's receipt. A value covers the time since the previous
+sample. A quantity without samples has no strip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ MOST_LINES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One engine's process, or one GPU."""
+    """One engine process, or one GPU."""
 
     name: str
     at_s: FloatArray
@@ -40,13 +40,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One quantity."""
+    """One quantity over time."""
 
     title: str
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if there is one."""
+    """The value of 100 %, if the quantity has one."""
 
 
 def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
@@ -69,7 +69,7 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
         ("waiting", told.number("waiting"), wording.count, None),
         ("running", told.number("running"), wording.count, None),
         ("KV cache used", told.number("kv_usage_ratio"), wording.percent, 1.0),
-        ("prefill tokens a step", a_step, wording.number, None),
+        ("prefill tokens per step", a_step, wording.number, None),
         ("longest step", told.number("longest_step_s"), wording.seconds, None),
     )
     names = _names(told, "process")
@@ -93,9 +93,9 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
     with np.errstate(invalid="ignore", divide="ignore"):
         clock = told.number("sm_clock_hz") / told.number("sm_clock_max_hz")
     quantities = (
-        ("memory bandwidth, of peak", told.number("dram_bandwidth_ratio")),
+        ("memory bandwidth / peak", told.number("dram_bandwidth_ratio")),
         ("multiprocessors active", told.number("sm_active_ratio")),
-        ("clock, of highest", clock),
+        ("clock / maximum", clock),
     )
     names = _names(told, "gpu")
     return [
@@ -106,12 +106,13 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return why the GPUs' clocks were throttled, in a sentence; None if there is no such sample.
+    """Return why the GPUs' clocks were throttled, in a sentence; None without samples.
 
     Args:
-        table: with `GPU_COLUMNS`.
+        table: samples with `GPU_COLUMNS`.
         from_unix_ns: the start of the request.
-        to_unix_ns: its end; the first sample after it still covers its last part.
+        to_unix_ns: the end of the request. The first sample after the end covers the last part of
+            the request.
     """
     rows = [
         (gpu, at, reasons)
@@ -132,10 +133,10 @@ def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None
         return None
     held = {gpu: reasons for gpu, reasons in meanwhile.items() if reasons}
     if not held:
-        return "Nothing held the GPU’s clock back meanwhile."
+        return "The GPU’s clock was not throttled during the request."
     listed = ", ".join(sorted({reason for reasons in held.values() for reason in reasons}))
     which = f"{len(held)} of {len(meanwhile)} GPUs" if len(meanwhile) > 1 else "the GPU"
-    return f"The clock of {which} was held back meanwhile: {listed.replace('_', ' ')}."
+    return f"The clock of {which} was throttled during the request: {listed.replace('_', ' ')}."
 
 
 def _names(told: Samples, label: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The details of one request beside its phases. Pure."""
+"""The details of one request that are shown in addition to its phases. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,26 +8,30 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return (name, value, explanation) of a request; values come from outside, not yet escaped."""
+    """Return (name, value, explanation) of a request. The values are external text, not escaped."""
     basis = {
-        "http": "receipt and delivery seen at the HTTP edge",
-        "engine": "HTTP unseen: receipt and delivery as the engine's front end saw them",
+        "http": "receipt and delivery were measured in the HTTP layer",
+        "engine": "HTTP was not measured: receipt and delivery are those of the engine's front end",
     }
     told = (
-        ("Trace", row["trace_id"], "The OpenTelemetry trace it belongs to."),
+        ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
         ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
         ("TPOT", wording.seconds(row["tpot_s"]), TERMS["tpot_s"]),
         ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
         ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
-        ("Prompt", _tokens(row), "Tokens of the prompt; those the prefix cache already held."),
-        ("Answer", _counted(row["output_tokens"]), "Tokens of the answer."),
-        ("Cost", _cost(row), "Its share of the GPUs’ price, by the time they worked for it."),
-        ("GPU time", _billed(row), "Seconds of the engine billed to it; wasted: computed twice."),
+        ("Prompt", _tokens(row), "Prompt tokens, and how many were found in the prefix cache."),
+        ("Answer", _counted(row["output_tokens"]), "Number of output tokens."),
+        ("Cost", _cost(row), "Its share of the GPUs’ price, by the GPU time that it used."),
+        (
+            "GPU time",
+            _billed(row),
+            "Engine time billed to the request; recomputed work counts as wasted.",
+        ),
         ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
-        ("On arrival", _arrival(row), "The engine's state when the request came."),
+        ("On arrival", _arrival(row), "The engine's state when the request arrived."),
         ("Model", row["model"], ""),
-        ("LoRA", row["lora"], "The adapter asked for."),
+        ("LoRA", row["lora"], "The requested adapter."),
         ("Tenant", row["tenant"], ""),
         ("Route", row["route"], ""),
         ("Replica", row["replica"], ""),
@@ -46,7 +50,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _clock(row: Mapping[str, Any]) -> str:
     """Return the clock correction of the request's instants."""
     ahead_s = row["clock_ahead_s"]
-    return f"{wording.seconds(ahead_s)} ahead; set back" if ahead_s else ""
+    return f"{wording.seconds(ahead_s)} ahead; corrected" if ahead_s else ""
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
@@ -89,5 +93,5 @@ def _counted(tokens: int | None) -> str:
 
 def _tokens(row: Mapping[str, Any]) -> str:
     cached = row["cached_tokens"]
-    held = "" if cached is None else f", {wording.count(cached)} of them cached"
+    held = "" if cached is None else f", {wording.count(cached)} cached"
     return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""

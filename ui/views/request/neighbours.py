@@ -16,7 +16,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
-"""Requests to draw, at most; a batch may hold hundreds."""
+"""Maximum number of requests to draw. A batch may contain hundreds."""
 
 COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "queue_s", "prefill_s")
 
@@ -35,29 +35,30 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """Seconds by which it delayed the request; 0 if unknown."""
+    """Delay of the request by this neighbour, in seconds; 0 if unknown."""
     tokens_meanwhile: float
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours to draw, those with the longest delay or overlap, and the number of all."""
+    """The number of neighbours, and the neighbours to draw (those with the longest delay or
+    overlap)."""
 
     drawn: Sequence[Neighbour]
     number: int
     cost_s: float
-    """Seconds by which all of them delayed the request."""
+    """Delay of the request by all neighbours, in seconds."""
     costly: int
-    """Number of requests that delayed it."""
+    """Number of neighbours that delayed the request."""
 
 
 def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     """Return the neighbours of a request.
 
     Args:
-        table: of `store.requests.neighbours`, with `COLUMNS` and tokens.
-        victim: its row in the table.
-        told: its account; delayers in it are rows of the same table.
+        table: rows of `store.requests.neighbours`, with `COLUMNS` and tokens.
+        victim: row number of the request in the table.
+        told: the request's account. Its delayers are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -114,9 +115,9 @@ def sentence(found: Neighbours) -> str:
             f"{wording.seconds(found.cost_s)}"
         )
     else:
-        told += "; none is known to have delayed it"
+        told += "; no delay by their prefills is known"
     if found.number > len(found.drawn):
-        told += f". Drawn: {len(found.drawn)}, those that delayed it most or shared it longest"
+        told += f". The chart shows {len(found.drawn)}: those with the longest delay or overlap"
     return f"{told}."
 
 

@@ -33,20 +33,22 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between searches for a request that was not found by its id."""
 MOST_LISTED: Final = 6
-"""Requests that delayed it in the list; the chart has more."""
+"""Maximum number of delaying requests in the list. The chart shows more."""
 
 LIFE_HELP: Final = (
-    "From receipt to end, a row for each phase. Within a phase its own work is drawn first, then "
-    "others' work, preemption and stalls: their lengths are known, not when they happened."
+    "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
+    "first, then other requests' work, preemption and stalls. Only their lengths are known, not "
+    "their times."
 )
 NEIGHBOURS_HELP: Final = (
     "On the same axis: requests in the same engine. Violet is the prefill of a request that "
-    "delayed this one; grey is the prefill of one that is not known to have. The delay by others' "
-    "prefills is divided among them by the prompt tokens computed meanwhile."
+    "delayed this one; grey is the prefill of any other request. The delay by other requests' "
+    "prefills is divided among them by the prompt tokens computed in this time, the delay by their "
+    "decodes by the output tokens."
 )
 ENGINE_HELP: Final = (
-    "On the same axis. A sample covers the time since the one before it, which may be longer than "
-    "the request."
+    "On the same axis. A sample covers the time since the previous sample, which may be longer "
+    "than the request."
 )
 
 
@@ -113,7 +115,7 @@ def _find(engine: Engine, asked: RequestKey | str) -> Found:
 
 
 def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
-    """Search again: the request may still be running, and appears once it is stored."""
+    """Search again, because a running request is stored only after it has ended."""
     try:
         # The first call is part of the page's run, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
@@ -121,7 +123,7 @@ def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) ->
             if found.request is not None or found.candidates:
                 st.rerun()
     except (Unreadable, StoreError):
-        return  # the store may answer the next time
+        return  # the store may respond the next time
 
 
 def _key(row: Mapping[str, Any]) -> RequestKey:
@@ -149,16 +151,16 @@ def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
     at = asked.received_unix_ns if isinstance(asked, RequestKey) else None
     if at is not None and at < there.oldest_unix_ns:
         st.html(
-            "<p class='headline'><b>This request is no longer kept.</b> It was received "
-            f"{wording.clock(at, zone, date=True)}; the store reaches back to {oldest}.</p>"
+            "<p class='headline'><b>This request has expired.</b> It was received "
+            f"{wording.clock(at, zone, date=True)}; the oldest stored request is from {oldest}.</p>"
             "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept;"
             " their totals are still in the longer ranges of the other pages.</p>"
         )
         return
     st.html(
-        f"<p class='headline'><b>No request is called “{wording.for_html(str(asked), 80)}”.</b>"
-        f"</p><p class='note'>The store has those received from {oldest} to {newest}. "
-        "A running request is shown here once it has ended; one older than "
+        f"<p class='headline'><b>No request has the id “{wording.for_html(str(asked), 80)}”.</b>"
+        f"</p><p class='note'>The store has requests from {oldest} to {newest}. "
+        "A running request appears here after it has ended. A request older than "
         "<code>tailspan up --keep-rows</code> is deleted. <code>tailspan requests --last 1h</code> "
         "lists ids.</p>"
     )
@@ -176,7 +178,7 @@ def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tz
         for row in rows
     )
     st.html(
-        f"<p class='headline'><b>{many} requests</b> are called “{wording.for_html(asked, 80)}”. "
+        f"<p class='headline'><b>{many} requests</b> have the id “{wording.for_html(asked, 80)}”. "
         "Choose one:</p><table class='told'><thead><tr><th>request</th><th>received</th>"
         f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
@@ -196,7 +198,7 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
     _trace(row)
     moments = timeline.instants(row)
     stages = timeline.stages(row, found.account.parts_s)
-    with chapter("Where its time went", LIFE_HELP):
+    with chapter("Time by phase", LIFE_HELP):
         told = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
         chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {told}")
         st.html(words.moments(moments, row["received_unix_ns"], zone))
@@ -234,8 +236,8 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
     with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
             st.html(
-                "<p class='note'>Its replica is not known, so the requests sharing its engine are"
-                " not known.</p>"
+                "<p class='note'>Its replica is unknown, so the requests sharing its engine are"
+                " unknown too.</p>"
             )
             return
         said = neighbours.sentence(found.neighbours)
@@ -243,6 +245,8 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
         if not found.neighbours.drawn:
             return
         chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=said)
+        if found.account.by_tenant:
+            st.html(words.tenant_delays(found.account.by_tenant))
         costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]
         if costly:
             st.html(_delayers(costly, view))
@@ -260,7 +264,7 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
     )
     return (
         "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
-        f"<th>delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
+        f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
 
@@ -269,7 +273,7 @@ def _servers(found: RequestRead, whole_s: float) -> None:
         return
     with chapter("Engine state", ENGINE_HELP):
         if not found.engine:
-            st.html("<p class='note'>The engine reported no sample in this time.</p>")
+            st.html("<p class='note'>The engine reported no sample during the request.</p>")
         else:
             chart(charts.strips(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
@@ -280,7 +284,7 @@ def _servers(found: RequestRead, whole_s: float) -> None:
 
 
 def _titles(found: Sequence[Strip]) -> str:
-    return f"Over the request's time: {', '.join(strip.title for strip in found)}"
+    return f"During the request: {', '.join(strip.title for strip in found)}"
 
 
 def _raw(row: Mapping[str, Any]) -> None:

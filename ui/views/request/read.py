@@ -1,7 +1,7 @@
 """The Request page's reads from the store.
 
-A stored request does not change; the requests sharing its engine may still arrive. Results are
-cached for a minute, for all viewers.
+A stored request does not change, but more requests that shared its engine may still arrive. Results
+are cached for a minute, for all viewers.
 """
 
 import time
@@ -28,7 +28,7 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""Labels that a request shares with those it is compared with."""
+"""Labels that are the same in all requests of a comparison."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
@@ -51,7 +51,7 @@ class RequestRead:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the store contains, for a request that was not found."""
+    """The range of stored requests, shown if a request was not found."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
@@ -67,7 +67,7 @@ def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
 
 
 def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
-    """Read one request; None if it is not in the store."""
+    """Read one request; return None if it is not in the store."""
     try:
         with store_errors():
             return shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
@@ -76,7 +76,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
 
 
 def missing(engine: Engine) -> Missing:
-    """Read what the store contains instead."""
+    """Read the range of stored requests."""
     with store_errors():
         return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
 
@@ -87,7 +87,7 @@ def _minute() -> int:
 
 def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = find_requests(engine, asked).to_pylist()
-    if not found:  # not cached: it may arrive at any moment
+    if not found:  # not cached, because the request may arrive at any moment
         raise LookupError(asked)
     return found
 

@@ -1,7 +1,7 @@
 """The link from a request to its trace, in any trace store.
 
-Pure except for reading the setting from the environment: a URL in which `{trace_id}` is the
-placeholder. Ids from outside are percent-encoded.
+The setting is a URL with the placeholder `{trace_id}`. Ids are external text, so they are
+percent-encoded. Pure, except for reading the setting from the environment.
 """
 
 import os
@@ -18,7 +18,8 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the configured URL; None if it is not set.
 
     Raises:
-        ValueError: it is not a URL, or has no placeholder; the message names what is allowed.
+        ValueError: the setting is not a URL, or has no placeholder. The message names the allowed
+            form.
     """
     given = environ.get(KEY, "").strip()
     if not given:
@@ -30,7 +31,7 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
         sound = False
     if not sound or PLACES[0] not in given:
         raise ValueError(
-            f"{KEY} is {given[:120]!r}: it must begin with http:// or https:// and hold"
+            f"{KEY} is {given[:120]!r}: it must begin with http:// or https:// and contain"
             f" {PLACES[0]}, as in {EXAMPLE}"
         )
     return given

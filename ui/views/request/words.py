@@ -1,13 +1,14 @@
 """The texts of the Request page.
 
-Pure. Returns HTML in which all text from outside is escaped.
+Pure. The result is HTML in which all external text is escaped.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
 
 from diagnosis.one_request.account import Account
+from diagnosis.one_request.delayers import TenantDelay
 from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui.kit import data_sources, wording
@@ -15,17 +16,19 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Minimum number of similar requests to compare a request with."""
+"""Minimum number of similar requests for a comparison."""
 TOLD_PARTS: Final = 3
+MOST_TENANTS: Final = 8
+"""Maximum number of tenants in the table of delays. The delays by all others are summed."""
 WORTH_TELLING: Final = 0.05
-"""Share of the total; the sentence omits shorter parts."""
+"""Share of the total. The sentence omits shorter parts."""
 
 _ENDED: Final = {
     Outcome.STOP: "The answer took <b>{whole}</b>",
     Outcome.LENGTH: "The answer took <b>{whole}</b> and ended at its token limit",
-    Outcome.ABORT: "The client left after <b>{whole}</b>",
+    Outcome.ABORT: "The client disconnected after <b>{whole}</b>",
     Outcome.ERROR: "The server failed after <b>{whole}</b>",
-    Outcome.REJECTED: "It was refused after <b>{whole}</b>, before an engine saw it",
+    Outcome.REJECTED: "It was refused after <b>{whole}</b>, before an engine received it",
 }
 
 
@@ -48,7 +51,7 @@ def _first_token(row: Mapping[str, Any]) -> str:
     if row["ttft_s"] is None:
         return ", before a first token" if row["prefill_s"] is None else ""
     if row.get("streamed") is False:
-        return ", sent whole"
+        return ", not streamed"
     return f", its first byte <b>{ttft}</b>"
 
 
@@ -64,7 +67,7 @@ def _most(told: Account, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """Return how it compares with similar requests; None if it has no latency to compare."""
+    """Return a comparison with similar requests; None without a latency to compare."""
     like = " ".join(
         [
             "requests",
@@ -77,14 +80,16 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
         others = place.number - 1
         latency = term(name, LATENCY_NAMES[name])
         if others < ENOUGH:
-            told.append(f"its {latency}: too few to compare with ({wording.count(others)})")
+            told.append(
+                f"too few similar requests to compare its {latency} ({wording.count(others)})"
+            )
         elif place.quicker >= place.slower:
             told.append(f"slower than {_of(place.quicker, others)} by {latency}")
         else:
-            told.append(f"quicker than {_of(place.slower, others)} by {latency}")
+            told.append(f"faster than {_of(place.slower, others)} by {latency}")
     if not told:
         return None
-    return f"Among {like} within half an hour of it: {'; '.join(told)}."
+    return f"Compared with {like} within half an hour: {'; '.join(told)}."
 
 
 def _of(some: int, others: int) -> str:
@@ -98,18 +103,18 @@ def less(row: Mapping[str, Any]) -> str | None:
     if source in data_sources.LESS:
         return f"This request is {data_sources.LESS[source]}."
     if row["outcome"] == Outcome.REJECTED:
-        return "No engine saw it, so there is no queue, prefill or decode to show."
+        return "It did not reach an engine, so it has no queue, prefill or decode."
     split = ("queue_seats_s", "prefill_own_s", "decode_own_s")
     if row["queue_s"] is not None and all(row[name] is None for name in split):
         return (
-            "The engine’s step ledger has no entry for this request: its phases are known, their "
-            "parts are not."
+            "The engine’s step ledger has no entry for this request: its phases are known, but "
+            "their parts are not."
         )
     return None
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list with the time since the receipt; the first by the clock."""
+    """Return the instants as a list with the time since the receipt. The first has a clock time."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
@@ -120,7 +125,7 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 
 def parts_table(told: Account, whole_s: float) -> str:
-    """Return the parts as a table that sums to the total."""
+    """Return the parts as a table whose sum is the total."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
@@ -133,6 +138,31 @@ def parts_table(told: Account, whole_s: float) -> str:
         "<table class='told'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
         f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
         "<td></td></tr></tbody></table>"
+    )
+
+
+def tenant_delays(found: Sequence[TenantDelay]) -> str:
+    """Return by how much each tenant's requests delayed the request, as a table."""
+    rows = "".join(
+        f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
+        f"<td>{wording.count(each.requests)}</td>"
+        f"<td>{wording.growth(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
+        f"<td>{wording.growth(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
+        f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
+        for each in found[:MOST_TENANTS]
+    )
+    more = len(found) - MOST_TENANTS
+    left = sum(each.cost_s for each in found[MOST_TENANTS:])
+    note = (
+        f"<p class='note'>{wording.counted(more, 'more tenant')} delayed it by"
+        f" {wording.seconds(left)} in all.</p>"
+        if more > 0
+        else ""
+    )
+    return (
+        "<table class='told'><thead><tr><th>delayed by tenant</th><th>requests</th>"
+        "<th>by their prefills</th><th>by their decodes</th><th>in all</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>{note}"
     )
 
 

@@ -17,7 +17,7 @@ from ui.views.requests.engines import Strip
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
-    """Draw mean seconds per request and phase, stacked; the height of a bar is the mean E2E."""
+    """Draw mean seconds per request and phase, stacked. A bar's height is the mean E2E."""
     figure = go.Figure()
     at = charts.local(bins.middles_unix_ns, zone)
     totals = means_s.sum(axis=1)

@@ -1,7 +1,6 @@
 """The engines' state over time: waiting, running, KV cache in use.
 
-Pure. A bin shows its maximum: readers look for a burst that lasted a second, and a mean would
-hide it.
+Pure. A bin shows its maximum, because a mean would hide a burst that lasted a second.
 """
 
 import math
@@ -23,16 +22,16 @@ MOST_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Lines over time per gauge; one line for all engines if there are many."""
+    """Lines over time per gauge. Many engines are combined into one line."""
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """Name of the line → gauge → value per bin, NaN without a sample."""
+    """Values per bin by line and gauge; NaN without a sample."""
 
     @property
     def together(self) -> bool:
-        """Whether the engines are drawn as one line: sums, and the fullest KV cache."""
+        """Whether the engines are drawn as one line: sums, and the maximum KV cache usage."""
         return self.engines > MOST_LINES
 
 
@@ -66,7 +65,10 @@ def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
-    """Return the engines' names, and each row's engine. A single engine has its replica's name."""
+    """Return the engines' names, and each row's engine.
+
+    If a replica has one engine, the engine has the replica's name.
+    """
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
     known = sorted(set(pairs))

@@ -8,7 +8,7 @@ from typing import Final
 
 import streamlit as st
 
-from ui.frame import no_data
+from ui.frame import no_data, selection
 from ui.frame.address import request_link
 from ui.frame.context import Context
 from ui.kit import charts as kit_charts
@@ -29,14 +29,14 @@ from ui.views.requests.read import Reading, read_requests
 
 
 def read(context: Context) -> Reading:
-    """Read the requests and the engines' samples; for many requests, rollups and the slowest."""
+    """Read the requests and samples; for many requests, read rollups and the slowest requests."""
     latency = context.view.latency
 
     def found() -> Reading:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # With rollups, only the slowest by one latency were read.
+    # With rollups, only the slowest requests by one latency were read.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)
@@ -76,13 +76,15 @@ def _requests(context: Context, found: Reading) -> None:
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
-        chart(kit_charts.percentiles(series, bins, window, zone, context.ink, name), "percentiles")
+        selection.offer(context)
+        figure = kit_charts.percentiles(series, bins, window, zone, context.ink, name)
+        selection.time_chart(context, figure, "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
             st.html(f"<p class='note'>{gap}</p>")
-    with chapter("Where the time went", PHASES_HELP):
+    with chapter("Time by phase", PHASES_HELP):
         chart(charts.phases(means, number, bins, window, zone), "phases")
     _engines(found, zone)
-    with chapter(f"Slowest by {name}", "Choose one to see where its time went."):
+    with chapter(f"Slowest by {name}", "Choose a request to see its timeline."):
         slowest_table.show(
             slowest.shown_rows(
                 table, matrix, view.latency, partial(request_link, view), zone, length_s
@@ -93,13 +95,13 @@ def _requests(context: Context, found: Reading) -> None:
 
 def _latency_help(latency: str) -> str:
     return (
-        f"{TERMS[latency]} By the time a request was received. "
+        f"{TERMS[latency]} Each request counts at the time of its receipt. "
         "Running requests are not counted yet, so the newest bin still changes."
     )
 
 
 PHASES_HELP: Final = (
-    "Mean seconds per request and phase; the bars' height is the mean end-to-end time. "
+    "Mean seconds per request and phase. A bar's height is the mean end-to-end time. "
     "Preemption, others’ work and stalls inside prefill and decode are taken from both in "
     "proportion.\n\n"
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)

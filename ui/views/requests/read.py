@@ -29,7 +29,7 @@ class Reading:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The aggregates of many requests; `requests` then contains only the slowest of them."""
+    """The aggregates of many requests. `requests` then contains only the slowest of them."""
 
     @property
     def number(self) -> int:
@@ -40,7 +40,10 @@ class Reading:
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> Reading:
-    """Read a window of requests and samples; for many requests, rollups and the slowest."""
+    """Read a window of requests and samples.
+
+    For many requests, it reads rollups and the slowest requests instead of each request.
+    """
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)

@@ -1,7 +1,7 @@
-"""The texts of the Requests page: number of requests, latency, what the slowest waited for.
+"""The texts of the Requests page: number of requests, latencies, causes of the slowest ones.
 
-Pure. Returns HTML in which all text from outside is escaped; terms carry their
-definition as a tooltip.
+Pure. The result is HTML in which all external text is escaped. Each term has its definition as a
+tooltip.
 """
 
 import html
@@ -24,10 +24,10 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
     """Return the headline for a table of requests.
 
     Args:
-        table: with ttft_s and e2e_s; at least one row.
-        matrix: its phases.layers.
+        table: at least one row, with ttft_s and e2e_s.
+        matrix: the result of phases.layers for the table.
         length_s: length of the range in which the requests were received.
-        equals: the filters, label → value.
+        equals: the filters, value by label.
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
@@ -98,6 +98,6 @@ def _took(found: Largest, of_what: str) -> str:
 
 
 def outcomes(table: pa.Table) -> dict[str, int]:
-    """Return the number of requests by outcome, including outcomes with none."""
+    """Return the number of requests by outcome, including outcomes without requests."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}

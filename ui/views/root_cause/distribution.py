@@ -1,6 +1,6 @@
 """The latencies of all requests over time, as a grid of counts. Pure.
 
-It shows the whole distribution; percentile lines hide what lies between them.
+It shows the whole distribution, of which percentiles show only three lines.
 """
 
 import math
@@ -17,13 +17,16 @@ COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
-"""Shorter latencies count as this one: a logarithmic axis has no zero."""
+"""Minimum latency. Shorter latencies count as this one, because a logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`counts` is (rows, columns); row i spans edges_s[i] to edges_s[i + 1]. The edges are evenly
-    spaced in the logarithm."""
+    """Counts of requests by latency and time.
+
+    `counts` is (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. The edges have equal
+    distances on a logarithmic axis.
+    """
 
     bins: Bins
     edges_s: FloatArray
@@ -41,12 +44,13 @@ def distribution(
     """Count requests by time and latency.
 
     Args:
-        received_unix_ns: (n,).
-        latency_s: (n,) NaN where unknown.
+        received_unix_ns: (n,) times of receipt.
+        latency_s: (n,) NaN if unknown.
         from_unix_ns: the start of the grid.
-        to_unix_ns: its end.
+        to_unix_ns: the end of the grid.
 
-    Returns: None if no request has this latency.
+    Returns:
+        None if no request has this latency.
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

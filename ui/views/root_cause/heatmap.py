@@ -1,13 +1,12 @@
 """Heatmap of all requests by time and latency, with the servers' state below it. Pure.
 
-All share one time axis; the baseline is to the left of the selected range. Dragging over a part
-selects it as the range.
+All parts share one time axis. The baseline is to the left of the selected range.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import plotly.graph_objects as go
@@ -22,9 +21,6 @@ from ui.views.root_cause.server_state import StateLine
 HEIGHT: Final = 230
 LINE_HEIGHT: Final = 46
 MOST_STARTS: Final = 50
-SHORTEST_S: Final = 5.0
-"""Seconds; a shorter drag is taken for an accident."""
-
 _MARGINS: Final = 66
 
 
@@ -35,6 +31,7 @@ def figure(
     name: str,
     window: Window,
     whole: Window,
+    baseline: Window,
     onset_unix_ns: int | None,
     starts: Sequence[EngineStart],
     promised_s: Sequence[float],
@@ -45,10 +42,11 @@ def figure(
 
     Args:
         found: the distribution of the whole range.
-        lines: on the same bins.
+        lines: the servers' state on the same bins.
         name: name of the latency.
         window: the selected range.
         whole: the range and its baseline.
+        baseline: what the range is compared with.
         onset_unix_ns: start of the growth, if known.
         starts: engine starts.
         promised_s: thresholds of the objectives.
@@ -65,7 +63,7 @@ def figure(
     at = charts.local(found.bins.middles_unix_ns, zone)
     drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
-    # A heatmap has no selection; these invisible points have one.
+    # A heatmap has no selection, so the reader selects these invisible points.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
     drawn.add_trace(_unseen(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
@@ -82,21 +80,49 @@ def figure(
     for place, line in enumerate(lines, start=2):
         _line(drawn, line, at, place, ink)
     charts.over_time(drawn, whole, zone, height=height + _MARGINS)
-    drawn.update_xaxes(fixedrange=False)
-    drawn.update_layout(
-        hovermode="closest",
-        dragmode="select",
-        selectdirection="h",
-        showlegend=False,
-        newselection={"line": {"color": ink.strong, "width": 1.5}},
-    )
+    drawn.update_layout(hovermode="closest", showlegend=False)
+    _baseline(drawn, baseline, whole, zone, ink)
     _marks(drawn, window, whole, onset_unix_ns, promised_s, zone, ink)
     return drawn
 
 
+def _baseline(
+    drawn: go.Figure, baseline: Window, whole: Window, zone: tzinfo, ink: colours.Ink
+) -> None:
+    """Shade the baseline, as far as it is on the chart."""
+    start = max(baseline.from_unix_ns, whole.from_unix_ns)
+    end = min(baseline.to_unix_ns, whole.to_unix_ns)
+    if start >= end:
+        return
+    x0, x1 = charts.local([start, end], zone)
+    drawn.add_shape(
+        type="rect",
+        x0=x0,
+        x1=x1,
+        y0=0,
+        y1=1,
+        xref="x",
+        yref="paper",
+        line={"width": 0},
+        fillcolor=ink.band,
+        layer="below",
+    )
+    drawn.add_annotation(
+        text="baseline",
+        x=x0,
+        y=1,
+        xref="x",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": ink.strong},
+    )
+
+
 def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # Square root, between linear and logarithmic: shows single requests, and differences.
+    # The square root is between linear and logarithmic: it shows single requests and differences.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
@@ -227,7 +253,7 @@ def _marks(
             y=1,
             xref="x",
             yref="paper",
-            # At the right end, only the left side of the line has room for the label.
+            # At the right end, only the left side of the line has space for the label.
             xanchor="left" if instant < late_unix_ns else "right",
             yanchor="bottom",
             showarrow=False,
@@ -240,27 +266,3 @@ def _marks(
             row=1,
             col=1,
         )
-
-
-def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """Return the time range of a selection; None if it is too short.
-
-    Args:
-        event: the chart's selection from Streamlit.
-        zone: the time zone that the chart was drawn in.
-    """
-    boxes = event.get("selection", {}).get("box", [])
-    ends = boxes[0].get("x", []) if boxes else []
-    try:
-        instants = sorted(_unix_ns(each, zone) for each in ends)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if len(instants) < 2 or instants[-1] - instants[0] < SHORTEST_S * 1e9:
-        return None
-    return Window(instants[0], instants[-1])
-
-
-def _unix_ns(text: str, zone: tzinfo) -> int:
-    """Parse a wall-clock time as Plotly writes it, to the second."""
-    local = datetime.fromisoformat(text)
-    return round(local.replace(tzinfo=zone).timestamp()) * 10**9

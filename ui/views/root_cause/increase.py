@@ -11,14 +11,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Share of the growth; parts with a smaller change are combined into one step."""
+"""Share of the growth. Parts with a smaller change are combined into one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part's growth on the axis from 0 to the total; seconds may be negative."""
+    """A part's growth on the axis from 0 to the total. The seconds may be negative."""
 
     name: str
     colour: str
@@ -30,9 +30,9 @@ class Step:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[Step]:
-    """Return the parts in the order of a request's life, with the small ones combined at the end.
+    """Return the parts in the order of a request's phases; the last step combines the small ones.
 
-    Their growths sum to that of all parts.
+    The growths of the steps sum to the growth of all parts.
     """
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
@@ -48,7 +48,7 @@ def steps(parts: Sequence[PartGrowth]) -> list[Step]:
         reached += part.excess_s
     if small:
         before_s, now_s = sum(p.baseline_s for p in small), sum(p.now_s for p in small)
-        meaning = "each moved by less than 2 % of the whole"
+        meaning = "each changed by less than 2 % of the total"
         found.append(
             Step(REST, colours.UNACCOUNTED, meaning, reached, now_s - before_s, before_s, now_s)
         )
@@ -65,13 +65,13 @@ def figure(found: Sequence[Step]) -> go.Figure:
         )
         drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, told))
     total = sum(step.growth_s for step in found)
-    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of the above"))
+    drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of all parts"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
     high = max([0.0, total, *(step.from_s + step.growth_s for step in found)])
     width = (high - low) or 1e-3
     ticks = charts.linear_ticks(max(high, width / 2))
     drawn.update_xaxes(
-        # Room for the number beside the longest bar, on either side.
+        # Leave space for the number beside the longest bar, on either side.
         range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
         tickvals=ticks,
         ticktext=[wording.tick_seconds(tick) for tick in ticks],

@@ -1,7 +1,7 @@
-"""The Root cause page: the verdict, the cause, the evidence, what to try."""
+"""The Root cause page: the verdict, the cause, the evidence, and actions to try."""
 
+import html
 from dataclasses import replace
-from datetime import tzinfo
 from functools import partial
 from typing import Final
 
@@ -13,35 +13,36 @@ from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
-from ui.frame import incident_links, navigation, no_data
-from ui.frame.address import request_link
+from ui.frame import incident_links, navigation, no_data, selection
+from ui.frame.address import link, request_link
 from ui.frame.context import Context
-from ui.frame.navigation import choice
 from ui.frame.objectives import thresholds
 from ui.frame.view import RANGES_S, View
 from ui.kit import data_sources, phases, slowest, slowest_table, store_reads
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
+from ui.kit.time_bins import SECOND_NS
 from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material
 
 INCREASE_HELP: Final = (
-    "By how much the slow requests are slower than those of the baseline, in the order of a "
-    "request's life. The parts sum to the increase."
+    "The difference between the slow requests of the range and of the baseline, in the order of a "
+    "request's phases. The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
-    "Each cell counts requests by when they were received and how long they took; below, the state "
-    "of the engines. Drag over a time range to explain it: it is compared with the time before it. "
-    "A triangle is the start of an engine, the dashed line the SLO’s threshold."
+    "Each cell counts requests by time of receipt and latency. The lines below show the state "
+    "of the engines. Shaded: the baseline. Drag over a time range to zoom in, explain it, make it "
+    "the baseline or list its requests. A triangle is the start of an engine. The dashed line is "
+    "the SLO’s threshold."
 )
 GREW: Final = (
-    "<b>The slowest requests became slower all the same.</b> Choose “size decides” above to see "
-    "why."
+    "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
+    "to see why."
 )
 HITS_HELP: Final = (
-    "How much likelier a request of this kind is to be slow than another. Kinds that chance "
-    "explains are left out. The requests that are slow need not be those that cause it."
+    "How much likelier a request of this kind is to be slow than other requests. Kinds that chance "
+    "can explain are omitted. The slow requests are not always the cause of the slowness."
 )
 
 
@@ -112,14 +113,14 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
 
 
 def _shape(context: Context, told: Explanation, found: Material) -> None:
-    """Draw the whole distribution; dragging selects a range to compare with the time before it."""
+    """Draw the whole distribution. Dragging selects a range to compare with the time before it."""
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range is a chart of its own: the box that selected it must not stay on it.
+    # Each range has its own chart, so that the selection box does not stay on the next range.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -129,40 +130,56 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
         name=name,
         window=window,
         whole=found.whole,
+        baseline=Window(told.question.baseline.from_unix_ns, told.question.baseline.to_unix_ns),
         onset_unix_ns=told.onset_unix_ns,
         starts=found.servers.starts,
         promised_s=thresholds(context.objectives.parsed, view.latency),
         zone=zone,
         ink=context.ink,
     )
+    stretch = selection.chosen(context)
     with chapter(f"All requests by {name}", SHAPE_HELP):
-        chart(
-            figure,
-            key,
-            f"Requests by time and {name}, and the engines’ state",
-            on_select=partial(_dragged, key, found, zone),
+        _baseline_choice(view, told, found)
+        selection.offer(context, None if stretch is None else _explaining(found, view, stretch))
+        alt = f"Requests by time and {name}, and the engines’ state"
+        selection.time_chart(context, figure, key, alt)
+
+
+def _baseline_choice(view: View, told: Explanation, found: Material) -> None:
+    """Offer to explain the whole incident, if the view shows only a part of it or another
+    baseline."""
+    incident = incident_links.named(view, found.incidents)
+    if incident is None or view.incident is not None:
+        return
+    began_ns = incident.began_unix_s * SECOND_NS
+    if view.baseline is not None or told.question.window.from_unix_ns < began_ns:
+        name = f"{incident.slo}@{incident.fired_unix_s}"
+        href = html.escape(link(View(last=None, page=view.page, incident=name, equals=view.equals)))
+        st.html(
+            f"<p class='note'><a class='action' href='{href}' target='_self'>"
+            "Before the incident</a> compares the incident, from its start, with the time before"
+            " it.</p>"
         )
 
 
-@choice
-def _dragged(key: str, found: Material, zone: tzinfo) -> None:
-    stretch = heatmap.dragged_over(st.session_state.get(key) or {}, zone)
-    if stretch is None:
-        return
-    view = navigation.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
+def _explaining(found: Material, view: View, stretch: Window) -> View:
+    """Return the view that explains a part of the chart.
+
+    The baseline is the charted time before the part, if it is at least as long and without an
+    incident, because an incident is not usual. Otherwise it is the default baseline.
+    """
     before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
-    # The baseline is the charted time before the selection, if it is at least as long.
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
         stretch.to_unix_ns - stretch.from_unix_ns
     )
-    # An incident is not usual: then the default baseline is the time before it.
     usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
-    navigation.change(replace(view, baseline=before if usual else None))
+    inside = view.between(stretch.from_unix_ns, stretch.to_unix_ns)
+    return replace(inside, baseline=before if usual else None)
 
 
 def _details(told: Explanation) -> None:
     where, who = st.columns([3, 2], gap="large")
-    with where, chapter("Where the increase went", INCREASE_HELP):
+    with where, chapter("Increase by phase", INCREASE_HELP):
         _increase(told)
     with who, chapter("Slow more often", HITS_HELP):
         st.html(words.hits(told))
@@ -179,7 +196,7 @@ def _slowest(context: Context, found: Material) -> None:
     table = store_reads.received_at(
         context.engine, found.slowest_unix_ns(latency), context.view.equals
     )
-    with chapter("Slowest requests", "Choose one to see where its time went."):
+    with chapter("Slowest requests", "Choose a request to see its timeline."):
         slowest_table.show(
             slowest.shown_rows(
                 table,
@@ -198,7 +215,7 @@ def _increase(told: Explanation) -> None:
 
 
 def _wider(view: View) -> None:
-    """For too little data, link to the next longer range."""
+    """Link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

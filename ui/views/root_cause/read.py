@@ -1,7 +1,7 @@
 """The Root cause page's reads from the store.
 
-The columns are cached with their explanations: explaining another latency of the same range is
-much faster than reading the columns.
+The cache holds the columns together with their explanations. Explaining another latency of the same
+range is therefore much faster than reading the columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from ui.views.root_cause.distribution import Distribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
-"""Requests in the list below an explanation."""
+"""Number of requests in the list below an explanation."""
 
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
@@ -50,9 +50,9 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Material:
-    """The columns of a range and its baseline, and the questions about them.
+    """The columns of a range and its baseline, and the results of the analysis.
 
-    `requests` contains all requests; `equals` selects those that the questions are about.
+    `requests` contains all requests; `equals` selects the analysed ones.
     """
 
     window: Window
@@ -60,13 +60,13 @@ class Material:
     equals: Mapping[str, str]
     objectives: Sequence[Objective]
     incidents: Sequence[IncidentRow]
-    """Those that overlap the window, earliest first."""
+    """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the baseline lies, unless the reader chose a baseline."""
+    """The incident before which the baseline ends; None if the reader selected a baseline."""
     known: Sequence[IncidentRow]
-    """Those of the window and of the time before it."""
+    """The incidents of the window and of the time before it."""
     burned: Mapping[str, Objective]
-    """Their objectives by name, including those of groups."""
+    """The objectives of these incidents by name, including the objectives of groups."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -77,7 +77,8 @@ class Material:
 
     @property
     def number(self) -> int:
-        """Number of the window's selected requests, with or without known latencies."""
+        """Number of the window's selected requests, including requests whose latencies are
+        unknown."""
         return len(self._inside)
 
     @cached_property
@@ -90,16 +91,15 @@ class Material:
         """Return the explanation of one latency.
 
         Args:
-            latency: its column.
-            by_size: the size of the growth decides whether there is an incident, not the
-                objectives.
+            latency: the column of the latency.
+            by_size: detect an incident by the size of the growth, not by the objectives.
         """
         return self._explained(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
         """Return the verdict on an incident, in one sentence for all latencies of its objective.
 
-        Only that objective decides, as in `tailspan explain --incident`.
+        Only that objective is considered, as in `tailspan explain --incident`.
         """
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
@@ -128,7 +128,10 @@ class Material:
         return found[0] if len(found) == 1 else self.window
 
     def shape(self, latency: str) -> Shape | None:
-        """Return all requests by time and latency, and the servers' state; None if none has it."""
+        """Return all requests by time and latency, and the servers' state.
+
+        Returns None if no request has this latency.
+        """
         metric = METRICS[latency]
         if metric not in self._shapes:
             self._shapes[metric] = self._shape(metric)
@@ -168,11 +171,11 @@ def read_material(
 
     Args:
         engine: from `open_database`.
-        window: the range in question.
-        baseline: the range to compare with; None for the previous range that no incident
-            overlaps, or for the range just before the window if that has expired.
-        equals: labels of the requests in question.
-        objectives: the current ones.
+        window: the range to analyse.
+        baseline: the range to compare with. None selects the previous range without an incident, or
+            the range just before the window if that one has expired.
+        equals: labels of the requests to analyse.
+        objectives: the current objectives.
         known: the incidents of the window and of the time before it.
     """
     span = _span(window)
@@ -218,5 +221,5 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may name an empty range; there is no range before 1970.
+    # An address may contain an empty range, and no range may begin before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

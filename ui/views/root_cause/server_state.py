@@ -1,7 +1,7 @@
 """The servers' state as lines over the bins of the heatmap. Pure.
 
-For several replicas, a gauge is the mean over all samples of a bin, and a share is that of all
-replicas together. A bin without samples has no value.
+For several replicas, a gauge is the mean over all samples of a bin, and a share is computed over
+all replicas together. A bin without samples has no value.
 """
 
 from collections.abc import Callable
@@ -18,29 +18,34 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity; `values` is (bins,) with NaN for a bin without samples."""
+    """One quantity. `values` is (bins,) with NaN for a bin without samples."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if there is one."""
+    """The value of 100 %, if the quantity has one."""
 
 
 _GAUGES: Final = (
     ("waiting", "waiting", "requests waiting in an engine, mean", wording.number, None),
     ("running", "running", "requests in an engine's batch, mean", wording.number, None),
-    ("KV cache", "kv_usage_ratio", "blocks in use, share of all", wording.percent, 1.0),
+    ("KV cache", "kv_usage_ratio", "share of blocks in use", wording.percent, 1.0),
 )
 _SHARES: Final = (
     (
         "cache hits",
         "prefix_cache_hits_tokens_total",
         "prefix_cache_queries_tokens_total",
-        "prompt tokens found in the engine's cache, of those looked up",
+        "share of prompt tokens found in the engine's cache",
     ),
-    ("stalled", "stall_s_total", "busy_s_total", "step time that no work explains, of all"),
+    (
+        "stalled",
+        "stall_s_total",
+        "busy_s_total",
+        "share of step time that no scheduled work explains",
+    ),
 )
 
 

@@ -1,7 +1,7 @@
 """The texts of the Root cause page.
 
-Pure. Returns HTML in which all text from outside is escaped: tenants, replicas and models
-appear in causes, levers, evidence and doubts.
+Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
+in causes, actions, evidence and doubts.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""The sentence omits a smaller unexplained share."""
+"""The sentence omits an unexplained share below this value."""
 
 DAY_S: Final = 86_400
 
@@ -73,11 +73,10 @@ def _previous(told: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident in the range with its verdict, in the same words as the command and the
-    alert."""
+    """Return the incident and its verdict, in the same words as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
-    said = "no cause is found yet" if cause is None else wording.for_html(cause, 600)
+    said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
     return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
 
 
@@ -89,10 +88,10 @@ def _lasted(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(told: Explanation) -> str:
-    """Return compliance with the objectives on this latency; empty if none applies."""
+    """Return compliance with the objectives for this latency; empty if there are none."""
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
-        f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
+        f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
         f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
         f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
@@ -102,7 +101,7 @@ def attained(told: Explanation) -> str:
 
 
 def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
-    """Return what is slow although nothing grew; None if nothing is."""
+    """Return a sentence if requests are still slow although nothing changed; otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -118,7 +117,7 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 
 
 def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return which ranges were compared, and why the baseline lies before an incident."""
+    """Return which ranges were compared, and why the baseline is before an incident."""
     window, baseline = told.question.window, told.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -134,7 +133,9 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def reason(told: Explanation) -> str:
-    """Return the first cause with its share and levers; the others, and the unexplained share."""
+    """Return the first cause with its share and actions, the other causes, and the unexplained
+    share.
+    """
     if not told.causes:
         text = "<p class='cause'>No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
@@ -154,12 +155,20 @@ def reason(told: Explanation) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now; its levers unless they
-    are shown above."""
+    """Return the evidence for a cause: a table of numbers before and now, and its actions.
+
+    Args:
+        cause: the cause.
+        with_levers: whether to include the actions; the page already shows the actions of the first
+            cause elsewhere.
+    """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
     head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
-    none = "<p class='note'>Only the increase of its parts: no server reported a number for it.</p>"
+    none = (
+        "<p class='note'>The only evidence is the increase of its parts: no server reported a"
+        " number.</p>"
+    )
     table = f"<table class='told'>{head}{rows}</table>" if rows else none
     levers = "".join(
         f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
@@ -175,7 +184,7 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title without its share, so that an unfolded cause stays unfolded."""
+    """Return a cause's title. It omits the share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     shown[0] = shown[0][0].upper() + shown[0][1:]
@@ -199,7 +208,7 @@ def hits(told: Explanation) -> str:
         for hit in shown
     )
     more = len(told.dimensions) - len(shown)
-    also = f" {more} more are slow more often, by less." if more else ""
+    also = f" {more} more kinds are slow more often, with smaller factors." if more else ""
     return (
         f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
     )

@@ -19,7 +19,7 @@ class Change:
 
 
 def changes(before: Objectives, after: Objectives) -> list[Change]:
-    """Return the objectives that differ; names and descriptions are not compared."""
+    """Return the objectives that differ. Names and descriptions are not compared."""
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         Change(name, old.get(name), new.get(name))
@@ -35,12 +35,12 @@ def _meaning(objective: Objective | None) -> object:
 
 
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
-    """Return the effect as HTML; counts are None where Tailspan does not count the objective."""
+    """Return the effect as HTML. Counts are None if Tailspan does not count the objective."""
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
-        return f"{name} would be removed: nobody would be alerted when it is missed."
+        return f"{name} would be removed, and with it its alerts."
     if then is None:
-        return f"{name} is counted by Prometheus, which knows the effect."
+        return f"{name} is counted by Prometheus, so its effect cannot be computed here."
     would = _kept(change.then, then)
     if change.now is None or now is None:
         return f"{name} is new: {would}."

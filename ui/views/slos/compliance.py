@@ -17,7 +17,7 @@ from ui.kit import charts, colours, wording
 from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
-"""Hours to show in the hourly view."""
+"""Number of hours in the hourly view."""
 
 _HOUR_S: Final = 3_600
 _QUARTER_S: Final = 900

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import Goodput, Objective
+from analysis.slo_states import SloState, instant_s, slo_states, worst_first
 from store.queries import Window, newest_unix_ns
 from ui.frame import navigation
 from ui.frame.context import Context
@@ -21,7 +22,6 @@ from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
 from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
 from ui.kit.sections import chapter, chart
-from ui.kit.slo_status import SloState, instant_s, slo_states, worst_first
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
 from ui.kit.time_bins import SECOND_NS
@@ -29,18 +29,18 @@ from ui.views.slos import changes, compliance, words
 from ui.views.slos.changes import Change
 
 HISTORY_HELP: Final = (
-    "The share of requests that met the SLO, by the time they ended; a cross is a day or an hour "
+    "The share of requests that met the SLO, by time of their end. A cross is a day or an hour "
     "below the target. Counts are kept longer than the requests themselves."
 )
 TRY_HELP: Final = (
-    "Nothing is written: change the text to see its mistakes, and its effect on the requests of "
-    "the selected range."
+    "Change the text to see its errors, and its effect on the requests of the "
+    "selected range. The file is not changed."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The data of the page as of the end of a range."""
+    """The data of the page at the end of a range."""
 
     states: tuple[SloState, ...]
     newest_unix_ns: int | None
@@ -64,7 +64,7 @@ def read(context: Context) -> Found:
 def show(context: Context, found: Found) -> None:
     """Draw each objective with its history, and a form to try a change."""
     if found.newest_unix_ns is None:
-        st.html("<p class='note'>No server has reported yet: nothing was counted.</p>")
+        st.html("<p class='note'>No server has reported yet, so there are no counts.</p>")
     if context.objectives.problem:
         st.html(f"<p class='notice'>{wording.for_html(context.objectives.problem, 300)}</p>")
     _objectives(context, found)
@@ -126,7 +126,9 @@ def _facts(objective: Objective, standing: SloState | None) -> str:
     else:
         facts.append(("counted by", "Prometheus queries"))
     if slices := indicator.slices:
-        facts.append(("good slice", f"{slices.length} with {slices.target_written} of it good"))
+        facts.append(
+            ("good slice", f"{slices.length} with at least {slices.target_written} good requests")
+        )
     if objective.by:
         facts.append(("budget for each", ", ".join(objective.by)))
     facts += [
@@ -199,7 +201,7 @@ def _try(context: Context) -> None:
         lines = written.count("\n") + 2
         text = (
             st.text_area(
-                f"{short(file)}, as it is; Ctrl+Enter applies a change",
+                f"{short(file)}, current text; Ctrl+Enter applies a change",
                 key=key,
                 height=min(560, max(200, 24 * lines)),
             )
@@ -219,13 +221,13 @@ def _lint(tried: Objectives) -> None:
         st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
     if not tried.errors:
         number = wording.counted(len(tried.parsed), "objective")
-        st.html(f"<p class='note'><b>No mistakes:</b> {number}.</p>")
+        st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
         return
     rows = "".join(_finding(error) for error in tried.errors)
-    number = wording.counted(len(tried.errors), "mistake")
+    number = wording.counted(len(tried.errors), "error")
     st.html(
         f"<p class='notice'><b>{number}</b></p><div class='scrolling'><table class='told lint'>"
-        f"<tr><th>line</th><th>key</th><th>what is wrong, and what is allowed</th></tr>{rows}"
+        f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}"
         "</table></div>"
     )
 
@@ -272,7 +274,9 @@ def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | No
 
 def _apply(file: str, text: str) -> None:
     name = Path(file).name
-    st.markdown(f"To apply it, save it as a file (`{name}`), check it, and start Tailspan with it:")
+    st.markdown(
+        f"To apply the change, save it as a file (`{name}`), check it, and start Tailspan with it:"
+    )
     st.code(f"tailspan slo check {name}\ntailspan up --objectives {name}", language="bash")
     st.download_button(
         f"Download {name}",

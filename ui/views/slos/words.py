@@ -1,10 +1,10 @@
-"""The texts of the SLOs page. Pure. Returns HTML in which all text from outside is escaped."""
+"""The texts of the SLOs page. Pure. The result is HTML in which all external text is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
 
+from analysis.slo_states import SloState
 from ui.kit import wording
-from ui.kit.slo_status import SloState
 
 MOST_NAMED: Final = 3
 
@@ -13,8 +13,8 @@ def sentence(found: Sequence[SloState], defined: int) -> str:
     """Return how many objectives are burning, spent, or within their error budget.
 
     Args:
-        found: the state of those that Tailspan counts itself, group by group.
-        defined: how many objectives there are.
+        found: the states of the objectives that Tailspan counts itself, one per group.
+        defined: number of objectives.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]
@@ -25,13 +25,13 @@ def sentence(found: Sequence[SloState], defined: int) -> str:
         return f"<b>{number}, {len(spent)} with its error budget spent:</b> {_named(spent)}."
     blind = [each for each in found if each.blind is not None]
     if blind:
-        return f"<b>{number}, {len(blind)} not counting the requests:</b> {_named(blind)}."
+        return f"<b>{number}, {len(blind)} cannot count the requests:</b> {_named(blind)}."
     counted = [each for each in found if each.status.period.events]
     if not counted:
         return f"<b>{number}</b>; no request has been counted yet."
     left = min(each.status.budget_left or 0 for each in counted)
     least = wording.exact_percent(float(left))
-    return f"<b>{number}</b>, all within their error budget: at least {least} of it is left."
+    return f"<b>{number}</b>, all within their error budget: at least {least} left."
 
 
 def _named(found: Sequence[SloState]) -> str:

@@ -1,5 +1,3 @@
-"""What a range cost: pieces that sum to the whole, and labels that add up."""
-
 from itertools import pairwise
 from math import isclose
 from typing import Any
@@ -8,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.groups import Group
+from cost.groups import Group, matching, merged
 from cost.prices import DevicePrice, Origin, PriceList
 from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.kit.time_bins import SECOND_NS
-from ui.views.cost.read import DIMENSIONS, matching, merged, pieces, read_spending
+from ui.views.cost.read import DIMENSIONS, pieces, read_spending
 
 __all__ = ["priced"]
 PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, Origin("a contract")),))
@@ -22,7 +20,6 @@ PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, Origin("a contract
 
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.sampled_from([60, 180, 300, 1_800]))
 def test_pieces_cover_a_range_and_do_not_overlap(start_s: int, length_s: int, piece_s: int) -> None:
-    """Each at most as long as asked, cut at multiples of it."""
     window = Window(start_s * SECOND_NS, (start_s + length_s) * SECOND_NS)
     found = pieces(window, piece_s)
     assert (found[0].from_unix_ns, found[-1].to_unix_ns) == (window.from_unix_ns, window.to_unix_ns)
@@ -47,7 +44,6 @@ groups = st.lists(
 
 @given(groups, st.sampled_from(DIMENSIONS))
 def test_merging_loses_nothing(found: list[Group], label: str) -> None:
-    """By whichever label: the same dollars, requests and tokens; unknown stays unknown."""
     by_label = merged(found, DIMENSIONS, (label,))
     assert isclose(
         sum(each.usd or 0.0 for each in by_label), sum(each.usd or 0.0 for each in found),
@@ -63,15 +59,13 @@ def test_merging_loses_nothing(found: list[Group], label: str) -> None:
 
 @given(groups)
 def test_a_filter_and_its_rest_are_all(found: list[Group]) -> None:
-    """Filters take whole groups."""
-    some = matching(found, {"tenant": "a"})
+    some = matching(found, {"tenant": "a"}, DIMENSIONS)
     assert all(each.labels[0] == "a" for each in some)
     assert len(some) + sum(each.labels[0] != "a" for each in found) == len(found)
 
 
 @pytest.mark.parametrize("before_s", [0, 1_000, 5_000, 20_000])
 def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
-    """Whether billed piece by piece or by the hour."""
     engine = open_database(priced())
     window = Window((START_S - before_s) * SECOND_NS, (START_S + 600) * SECOND_NS)
     found = read_spending(engine, window, {}, PRICES)

@@ -1,5 +1,3 @@
-"""The bill in words, and as charts that sum."""
-
 from dataclasses import replace
 from datetime import UTC
 from itertools import pairwise
@@ -27,10 +25,12 @@ from ui.views.cost import charts, words
 from ui.views.cost.read import Step
 
 HOUR_NS = 3_600 * 10**9
+HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
+"""A bill of half an hour in which an engine was up."""
 
 
 def line(**changes: float | None) -> Line:
-    """An hour of one engine: half for requests, of which a tenth was lost."""
+    """An hour of one engine: half of it for requests, of which a tenth was lost."""
     plain = Line(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
@@ -46,7 +46,6 @@ dollars = st.floats(0, 100)
 def test_the_parts_drawn_sum_to_the_bill(
     requests: float, wasted: float, idle: float, unbilled: float, lost: float
 ) -> None:
-    """Each begins where those before it end, within what cannot be seen."""
     whole = requests + wasted + idle + unbilled
     if whole <= 0:
         return
@@ -62,7 +61,6 @@ def test_the_parts_drawn_sum_to_the_bill(
 
 
 def test_the_chart_of_the_bill_can_be_taken_away() -> None:
-    """Dollars whole, a line for each part and one for their sum."""
     told = csv_of(charts.waterfall(line())).splitlines()
     assert len(told) == 7
     assert any(row.startswith("idle,") and ",1.0," in row for row in told)
@@ -70,7 +68,7 @@ def test_the_chart_of_the_bill_can_be_taken_away() -> None:
 
 
 def test_over_time_it_is_dollars_an_hour() -> None:
-    """A piece of six minutes that cost a dollar is ten dollars an hour."""
+    """Six minutes that cost $1 are $10 an hour."""
     step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
                                        idle_usd=0.0, unbilled_usd=0.0), [])  # fmt: skip
     figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
@@ -80,7 +78,6 @@ def test_over_time_it_is_dollars_an_hour() -> None:
 
 
 def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
-    """However many tenants there are; the sum is that of all."""
     groups = [
         Group((f"t{n}", "m", "r", "r1", "stop"), requests=1, usd=float(20 - n)) for n in range(20)
     ]
@@ -91,20 +88,20 @@ def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
     assert sum(trace.y[0] for trace in figure.data) == pytest.approx(sum(range(1, 21)))
 
 
-def test_a_price_a_token_is_not_told_where_some_have_none() -> None:
+def test_partly_unpriced_requests_have_no_token_price() -> None:
     """It would be too low."""
     group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
-    whole = words.payers([group], "tenant", View(page="cost"))
-    partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"))
+    whole = words.payers([group], "tenant", View(page="cost"), HOUR, {("acme",): 0.7})
+    partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
     assert "$1.00</td>" in whole
     assert "<td>$0.100</td>" in whole
+    assert "<td>$2.00</td><td>$0.700</td>" in whole  # an hour, managed
     assert "4 unpriced" in partly
     assert "<td>$0.167</td>" in partly
 
 
 def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
-    """A tenant of servers without a price."""
-    told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View())
+    told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in told
     assert words.NOT_TOLD in told
 
@@ -113,23 +110,20 @@ def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
     ("changes", "word"),
     [
         ({"idle_usd": 2.5}, "idle"),
-        ({"idle_usd": 1.0}, "work done twice"),
+        ({"idle_usd": 1.0}, "recomputed work"),
         ({"wasted_usd": 0.0, "lost_usd": 0.3}, "not delivered"),
     ],
 )
 def test_what_stands_out_has_a_word_of_advice(changes: dict[str, float], word: str) -> None:
-    """Idle first, then work done twice, then lost answers."""
     assert word in (words.advice(line(**changes)) or "")
 
 
 def test_nothing_stands_out_of_a_plain_bill() -> None:
-    """Then it says nothing."""
     assert words.advice(line(wasted_usd=0.0, lost_usd=0.0)) is None
 
 
 @pytest.mark.parametrize("device", ['odd "one" \\ here', "NVIDIA L4", None])
 def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
-    """It can be copied as it stands, whatever the device is called."""
     written = words.price_example([Unpriced('r"1', device, 60.0, 5)])
     prices = parse_prices(written, "prices.yaml")
     assert prices.rate(replica='r"1', device=device) is not None
@@ -138,7 +132,6 @@ def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
 
 
 def test_break_even_is_where_the_lines_cross() -> None:
-    """At the rate at which the managed price is that of the engines."""
     compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
     even = BreakEven(
         rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, sustainable=SustainableRate(900, 1.0)
@@ -153,14 +146,12 @@ def test_break_even_is_where_the_lines_cross() -> None:
     [
         (SustainableRate(0, None), "no requests of this range were counted"),
         (SustainableRate(99, None), "only 99 requests of this range were counted"),
-        (SustainableRate(48_028, None), "By the 48,028 requests counted, no rate"),
-        (SustainableRate(48_028, 3.0), "kept at up to 3/s: within reach"),
-        (SustainableRate(48_028, 1.0), "kept at 1/s at most"),
+        (SustainableRate(48_028, None), "In the 48,028 requests counted, no rate"),
+        (SustainableRate(48_028, 3.0), "met at up to 3/s, so these engines can reach that rate"),
+        (SustainableRate(48_028, 1.0), "met at up to 1/s only"),
     ],
 )
-def test_what_was_counted_is_said_beside_the_break_even(kept: SustainableRate, said: str) -> None:
-    """Nothing, too little, or enough to know that no rate is kept: three different answers, on the
-    page and in the terminal."""
+def test_the_break_even_has_its_evidence(kept: SustainableRate, said: str) -> None:
     even = BreakEven(2.0, 1.0, 1.0, kept)
     compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
     found: Any = SimpleNamespace(
@@ -176,9 +167,17 @@ def test_what_was_counted_is_said_beside_the_break_even(kept: SustainableRate, s
 
 
 def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
-    """Where there was any."""
     made = line(idle_usd=0.5, loading_usd=0.5)
     assert [part.name for part in charts.parts(made)] == [
         "answers", "lost answers", "recomputed", "idle", "loading", "unbilled",
     ]  # fmt: skip
     assert "loading" not in [part.name for part in charts.parts(line())]
+
+
+def test_the_table_of_groups_has_dollars_an_hour_and_the_managed_price() -> None:
+    """Empty where unknown."""
+    groups = [Group(("acme",), requests=2, usd=1.0), Group(("blue",), requests=1)]
+    head, acme, blue = charts.table_rows(groups, "tenant", HOUR, {("acme",): 0.7})
+    assert head[-2:] == ["usd_per_hour", "managed_usd"]
+    assert acme[-2:] == [2.0, 0.7]
+    assert blue[-2:] == [None, None]

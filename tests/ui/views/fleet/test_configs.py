@@ -1,5 +1,3 @@
-"""What replicas run with."""
-
 from typing import Any
 
 from telemetry.starts import EngineStart, written
@@ -10,7 +8,7 @@ S = 1_000_000_000
 
 
 def start(replica: str, config: str, **about: Any) -> EngineStart:
-    """One engine's start; the configuration's name is its only argument's value."""
+    """One engine's start; its only argument has the configuration's name as value."""
     return EngineStart(
         **{
             "replica": replica,
@@ -26,7 +24,6 @@ def start(replica: str, config: str, **about: Any) -> EngineStart:
 
 
 def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
-    """Those of another model are not; one that is no longer there is left out."""
     found = groups(
         [
             *(start(name, "64") for name in ("a", "b", "gone")),
@@ -47,7 +44,6 @@ def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
 
 
 def test_a_beginning_is_a_restart_where_it_ran_before() -> None:
-    """Several processes tell of one; the first beginning of a new replica is none."""
     began = {
         "old": [5 * S, 1_000 * S, 1_000 * S + APART_NS // 2],
         "known": [1_000 * S],

@@ -1,5 +1,3 @@
-"""Samples of engines as a grid for each measure."""
-
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ S = 1_000_000_000
 
 
 def samples(rows: list[dict[str, Any]]) -> pa.Table:
-    """Samples with what the rows tell; the rest unknown."""
     plain = {"engine": 0, "process": 1, "started_unix_ns": 0, "simulated": False}
     whole = [{**plain, **row} for row in rows]
     texts = ("replica", "source", "gpu", "throttle_reasons")
@@ -28,14 +25,12 @@ def samples(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def grids(rows: list[dict[str, Any]], replicas: list[str], bins: int) -> dict[str, Any]:
-    """Grids of bins of ten seconds."""
     table = samples(rows)
     index = table["at_unix_ns"].to_numpy() // (10 * S)
     return grid.engine_grids(table, replicas, index, bins)
 
 
-def test_gauges_are_the_most_in_a_bin_and_nothing_told_is_a_gap() -> None:
-    """A replica that is not wanted has no row."""
+def test_gauges_are_the_maximum_of_a_bin() -> None:
     found = grids(
         [
             {"replica": "a", "at_unix_ns": 1 * S, "waiting": 2, "kv_usage_ratio": 0.5},
@@ -50,8 +45,7 @@ def test_gauges_are_the_most_in_a_bin_and_nothing_told_is_a_gap() -> None:
     np.testing.assert_array_equal(found["kv"], [[0.5, np.nan], [np.nan, np.nan]])
 
 
-def test_requests_add_up_over_a_replicas_engines_and_the_fullest_cache_tells() -> None:
-    """Several processes that tell of one engine tell of the same requests."""
+def test_engines_add_up_and_the_fullest_cache_counts() -> None:
     at = {"replica": "a", "at_unix_ns": 1 * S}
     found = grids(
         [
@@ -67,7 +61,6 @@ def test_requests_add_up_over_a_replicas_engines_and_the_fullest_cache_tells() -
 
 
 def test_rates_are_rises_over_the_time_between_samples() -> None:
-    """Of several processes they add up; a restart is no rise."""
     rows = [
         {
             "replica": "a",
@@ -84,7 +77,6 @@ def test_rates_are_rises_over_the_time_between_samples() -> None:
 
 
 def test_a_rate_misses_nothing_where_seconds_were_not_read() -> None:
-    """A difference of two totals is what happened between them."""
     rows = [
         {"replica": "a", "at_unix_ns": second * S, "decode_tokens_total": 30 * second}
         for second in (0, 1, 16, 17, 19)
@@ -94,7 +86,6 @@ def test_a_rate_misses_nothing_where_seconds_were_not_read() -> None:
 
 
 def test_shares_are_of_what_rose_together() -> None:
-    """Hits of queries, busy time of steps; without a query there is no share."""
     rows = [
         {
             "replica": "a",
@@ -113,8 +104,8 @@ def test_shares_are_of_what_rose_together() -> None:
     np.testing.assert_allclose(found["hits"], [[0.25, np.nan]])
 
 
-def test_gpus_are_told_by_the_mean_bandwidth_and_the_lowest_clock() -> None:
-    """One card that is held back is what the reader looks for."""
+def test_gpus_have_mean_bandwidth_and_lowest_clock() -> None:
+    """One throttled card is what the reader looks for."""
     rows = [
         {
             "replica": "a",
@@ -133,8 +124,7 @@ def test_gpus_are_told_by_the_mean_bandwidth_and_the_lowest_clock() -> None:
     np.testing.assert_allclose(found["clock"], [[0.5], [np.nan]])
 
 
-def test_how_long_anybody_waited_is_a_share_of_the_samples() -> None:
-    """Of those that tell of it."""
+def test_waiting_is_a_share_of_the_samples() -> None:
     rows = [
         {"replica": "a", "at_unix_ns": second * S, "waiting": waiting}
         for second, waiting in enumerate((0, 3, 0, 1, None))
@@ -144,6 +134,5 @@ def test_how_long_anybody_waited_is_a_share_of_the_samples() -> None:
 
 @pytest.mark.parametrize("told", ["engine_grids", "gpu_grids"])
 def test_no_samples_make_no_grids(told: str) -> None:
-    """Of a fleet that tells nothing of itself."""
     none = np.zeros(0, dtype=np.int64)
     assert getattr(grid, told)(samples([]), ["a"], none, 3) == {}

@@ -1,5 +1,3 @@
-"""Replicas side by side: who is in problem, who stands apart."""
-
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ def made(
     whole: dict[str, list[float]] | None = None,
     **facts: Facts,
 ) -> Fleet:
-    """Three replicas, a to c."""
     return fleet(
         ("a", "b", "c"),
         BINS,
@@ -32,12 +29,10 @@ def made(
 
 
 def problems(found: Fleet) -> dict[str, list[str]]:
-    """What is wrong with whom."""
     return {each.name: [problem.what for problem in each.problems] for each in found.replicas}
 
 
 def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
-    """And the sentence says that nothing is wrong."""
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
     assert words.sentence(found) == "<b>3 replicas</b>, no problem found."
@@ -47,7 +42,7 @@ def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
     ("given", "what"),
     [
         ({"c": Facts(silent_s=90.0)}, "silent"),
-        ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock held back"),
+        ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock throttled"),
         ({"c": Facts(restarts=(5,))}, "restarted"),
         ({"c": Facts(odd=("x 1, not 2",))}, "other arguments"),
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
@@ -56,10 +51,7 @@ def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
         ({"whole": {"waited": [0.4, np.nan, 0.6]}}, "queue"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_number_and_comes_first(
-    given: dict[str, Any], what: str
-) -> None:
-    """Whatever it is; those with nothing wrong follow."""
+def test_problems_are_named_and_come_first(given: dict[str, Any], what: str) -> None:
     found = made(**given)
     assert problems(found) == {"c": [what], "b": [], "a": []}
     assert found.replicas[0].name == "c"
@@ -68,15 +60,13 @@ def test_what_is_wrong_is_named_with_its_number_and_comes_first(
 
 
 def test_a_queue_of_now_is_a_trouble_after_a_long_calm() -> None:
-    """Somebody looks while it is there; of an hour it may be a quarter yet."""
     lately = [[0.0] * 9 + [0.1, 0.9, 1.0], [0.0] * 12, [1.0] * 2 + [0.0] * 10]
     found = made({"waited": lately}, {"waited": [0.17, 0.0, 0.17]})
     assert problems(found) == {"a": ["queue"], "b": [], "c": []}
     assert "95 % of the latest time" in found.replicas[0].problems[0].why
 
 
-def test_what_nobody_told_is_no_trouble() -> None:
-    """Unknown is not zero, and not full."""
+def test_unknown_values_are_no_problem() -> None:
     unknown = {name: [np.nan] * 3 for name in ("kv", "preemptions", "stall", "waited")}
     assert problems(made({"queue": [[np.nan] * 4] * 3}, unknown)) == {"a": [], "b": [], "c": []}
 
@@ -91,7 +81,6 @@ def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]
 
 
 def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
-    """How many times as often, and between what."""
     found = imbalance_of(*requests(0.1))
     assert found is not None
     (hit,) = found.hits
@@ -104,8 +93,7 @@ def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
     assert "They share the requests about evenly." in said
 
 
-def test_even_is_said_when_it_is_even() -> None:
-    """Chance makes no one stand out."""
+def test_an_even_load_is_reported() -> None:
     found = imbalance_of(*requests(0.0))
     assert found is not None
     assert found.hits == []
@@ -113,16 +101,14 @@ def test_even_is_said_when_it_is_even() -> None:
 
 
 def test_a_little_more_often_is_nobodys_trouble() -> None:
-    """Of a hundred thousand requests chance leaves hardly anything over, and who looks for what
-    is wrong is not helped by 1.1×."""
+    """Of 100,000 requests 1.1× is significant, and not worth a look."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []
 
 
 def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
-    """Among the slowest 1.8 times as often, with a P99 that is the others': the diagnosis calls
-    that no growth."""
+    """1.8 times as often among the slowest, with an equal P99, is no growth."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
@@ -134,7 +120,6 @@ def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
 
 
 def test_too_few_requests_are_no_evenness() -> None:
-    """And one replica alone is neither."""
     labels, ttft_s = requests(0.0, 200)
     assert imbalance_of(labels, ttft_s) is None
     assert "Too few requests" in str(words.imbalance(None, 2))
@@ -143,8 +128,7 @@ def test_too_few_requests_are_no_evenness() -> None:
     assert imbalance_of(alone, np.ones(3_000)) is None
 
 
-def test_an_unequal_load_is_told() -> None:
-    """By the shares of who gets most and least."""
+def test_an_unequal_load_is_reported() -> None:
     codes = np.where(np.arange(4_000) % 10 == 0, 0, 1).astype(np.int32)
     found = imbalance_of(Labels(codes, ("a", "b")), np.random.default_rng(1).random(4_000))
     assert "The busiest gets 90 % of the requests, the least busy 10 %." in str(
@@ -153,7 +137,6 @@ def test_an_unequal_load_is_told() -> None:
 
 
 def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough() -> None:
-    """A replica of which nobody told a TTFT has requests all the same."""
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
     found = traffic_of(Labels(codes, ("a", "b", "c", "d")), ttft_s)
@@ -164,8 +147,7 @@ def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough
     assert "d" not in found
 
 
-def test_what_was_not_read_is_said() -> None:
-    """Of samples and of requests."""
+def test_what_was_not_read_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))

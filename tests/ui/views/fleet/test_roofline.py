@@ -1,5 +1,3 @@
-"""What holds each engine back, as the page of the fleet tells it."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +23,7 @@ NO_GPUS = pa.table({"replica": pa.array([], pa.string()), "at_unix_ns": pa.array
 
 
 def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
-    """A minute of an 8B model that decodes for 16 at 1,000 tokens of context each."""
+    """A minute of an 8B model that decodes 16 requests of 1,000 tokens of context."""
     rows = []
     for second in range(60):
         steps = round(second / step_s)
@@ -49,7 +47,6 @@ def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
 
 
 def test_decoding_is_bound_by_memory() -> None:
-    """Both terms are in the sentence, so that a reader can disagree."""
     (found,) = bounds(samples(), NO_GPUS, [START])
     assert found.window is not None
     said = as_html([found])
@@ -60,13 +57,12 @@ def test_decoding_is_bound_by_memory() -> None:
 
 
 def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
-    """Launches, say."""
     (found,) = bounds(samples(step_s=0.05), NO_GPUS, [START])
     assert "Overhead-bound" in as_html([found])
 
 
 def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
-    """Steps full of prompts take long, too, and are no overhead of launches."""
+    """Steps full of prompts take long, too."""
     prompts = samples(step_s=0.05)
     said = []
     for stall in (0.0, 0.2):
@@ -77,17 +73,16 @@ def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
         said.append(as_html(bounds(pa.Table.from_pylist(told), NO_GPUS, [START])))
     full, stalled = said
     assert "CPU" not in full
-    assert "The step time follows the tokens in a step, 90 % of them prompts’" in full
-    assert "No scheduled work explains 20 % of the step time: CPU" in stalled
+    assert "The step time grows with the tokens in a step, of which 90 % are prompt tokens" in full
+    assert "Scheduled work does not explain 20 % of the step time: CPU" in stalled
 
 
-def test_what_cannot_be_said_says_why() -> None:
-    """No start, no shape, a device or a model that nobody knows: never a number."""
+def test_an_unknown_verdict_has_a_reason() -> None:
     for starts, why in (
         ([], "the shape of its model is not reported"),
         ([replace(START, shape=None)], "the shape of its model is not reported"),
-        ([replace(START, shape=written({"model_type": "<b>mystery</b>"}))], "not known"),
-        ([replace(START, device="<i>Toaster</i>")], "are not known"),
+        ([replace(START, shape=written({"model_type": "<b>mystery</b>"}))], "unknown"),
+        ([replace(START, device="<i>Toaster</i>")], "are unknown"),
         ([replace(START, device=None)], "its device is not reported"),
     ):
         (found,) = bounds(samples(), NO_GPUS, starts)
@@ -98,14 +93,12 @@ def test_what_cannot_be_said_says_why() -> None:
         assert "<i>" not in said
 
 
-def test_a_device_that_only_the_reader_knows_is_told_of() -> None:
-    """By peaks of one's own."""
+def test_a_device_of_a_peak_file_is_known() -> None:
     starts = [replace(START, device="NVIDIA H20")]
     assert bounds(samples(), NO_GPUS, starts)[0].window is None
     peaks = {"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}
     assert bounds(samples(), NO_GPUS, starts, peaks)[0].window is not None
 
 
-def test_nobody_is_an_empty_table() -> None:
-    """Before any engine is heard of."""
+def test_no_engine_is_an_empty_table() -> None:
     assert bounds(samples().slice(0, 0), NO_GPUS, []) == []

@@ -1,5 +1,3 @@
-"""How a stretch of time went, and what is usual."""
-
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC
@@ -25,7 +23,6 @@ WINDOW = Window(START_NS, START_NS + 600 * NS)
 
 @pytest.fixture
 def opened(database: Callable[..., str]) -> Iterator[Callable[..., Engine]]:
-    """A database of these rows."""
     engines: list[Engine] = []
 
     def make(rows: Any) -> Engine:
@@ -37,10 +34,9 @@ def opened(database: Callable[..., str]) -> Iterator[Callable[..., Engine]]:
         engine.dispose()
 
 
-def test_rollups_tell_the_same_as_the_rows(
+def test_rollups_equal_the_rows(
     opened: Callable[..., Engine], fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request once, and percentiles within 1 %."""
     engine = opened(fleet(3000, START_NS, 600)[0])
     minute_ns = 60 * NS
     rows = trends.read(engine, WINDOW, {}, minute_ns)
@@ -58,11 +54,7 @@ def test_rollups_tell_the_same_as_the_rows(
         assert np.allclose(exact, within, rtol=0.01, equal_nan=True)
 
 
-def test_it_is_held_against_yesterday_where_there_was_traffic_then(
-    opened: Callable[..., Engine], one_request: Any
-) -> None:
-    """Else against the stretch before; against nothing where there is nothing."""
-
+def test_the_baseline_is_yesterday(opened: Callable[..., Engine], one_request: Any) -> None:
     def requests(from_ns: int, first: int, number: int = 60) -> list[Any]:
         return [
             one_request(first + n, received_unix_ns=from_ns + n * 10 * NS) for n in range(number)
@@ -91,7 +83,6 @@ def test_it_is_held_against_yesterday_where_there_was_traffic_then(
 
 
 def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
-    """Where 8 of 10 lay; of a few bins nobody can say."""
     engine = opened(fleet(3000, START_NS, 600)[0])
     usual = trends.read(engine, WINDOW, {}, 60 * NS).usual("ttft_s", "p50")
     assert usual is not None
@@ -99,10 +90,7 @@ def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: A
     assert trends.read(engine, WINDOW, {}, 300 * NS).usual("ttft_s", "p50") is None
 
 
-def test_the_charts_show_what_is_usual_promised_and_burned(
-    opened: Callable[..., Engine], fleet: Any
-) -> None:
-    """Each with its unit, and nothing of it missing from the table that is taken away."""
+def test_charts_show_usual_target_and_burn(opened: Callable[..., Engine], fleet: Any) -> None:
     rows = fleet(3000, START_NS, 600)[0] + fleet(3000, START_NS - 600 * NS, 600, seed=8)[0]
     engine = opened(rows)
     now = trends.read(engine, WINDOW, {}, 120 * NS)
@@ -120,14 +108,12 @@ def test_the_charts_show_what_is_usual_promised_and_burned(
     failures = charts.failures(now, before, burned, UTC, colours.DARK)
     assert "cancelled" in csv_of(failures)
     text = csv_of(figure)
-    assert text.splitlines()[0] == "series,time,value,told"
+    assert text.splitlines()[0] == "series,time in UTC,value,text"
     assert "P99,2025-11-20 01:01:00" in text
 
 
-def test_the_newest_bins_wait_until_most_requests_have_ended(
-    opened: Callable[..., Engine], one_request: Any
-) -> None:
-    """Who is refused is told of at once: alone in a bin he would be all of it."""
+def test_the_newest_bins_wait(opened: Callable[..., Engine], one_request: Any) -> None:
+    """A refusal arrives at once: alone it would be 100 % of its bin."""
     rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
     last = START_NS + 590 * NS
     rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))
@@ -140,7 +126,6 @@ def test_the_newest_bins_wait_until_most_requests_have_ended(
 
 
 def test_an_empty_stretch_is_drawn_empty(opened: Callable[..., Engine]) -> None:
-    """Gaps, not zeros, where a share is of nothing."""
     now = trends.read(opened([]), WINDOW, {})
     failures = charts.failures(now, None, [], UTC, colours.EITHER)
     assert set(failures.data[0].y) == {None}

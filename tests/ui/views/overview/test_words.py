@@ -1,5 +1,3 @@
-"""The Overview in words, mood by mood."""
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC
@@ -14,11 +12,7 @@ from alerts.evaluation.status import status_at
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
 from alerts.openslo.reader import inspect_texts
-from store.alerting.incidents import IncidentRow
-from store.queries import Window
-from ui.frame.view import View
-from ui.kit.slo_cards import card, windows
-from ui.kit.slo_status import (
+from analysis.slo_states import (
     SloIncident,
     SloState,
     burning_since_ns,
@@ -26,6 +20,10 @@ from ui.kit.slo_status import (
     incident_of,
     overlapping,
 )
+from store.alerting.incidents import IncidentRow
+from store.queries import Window
+from ui.frame.view import View
+from ui.kit.slo_cards import card, windows
 from ui.kit.wording import code_html
 from ui.views.overview.incidents import incidents
 from ui.views.overview.words import EXAMPLE, answer, of_filters
@@ -44,7 +42,7 @@ def standing(
     since_s: int = NOW_S - 40 * DAY_S,
     hourly: int = 6_000,
 ) -> SloState:
-    """A month of steady traffic, but for stretches (seconds ago, bad, events)."""
+    """A month of steady traffic, except stretches of (seconds ago, bad, events)."""
     buckets = [
         Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
     ]
@@ -55,13 +53,11 @@ def standing(
 
 
 def row(severity: str = "page", ended_s: int | None = None) -> IncidentRow:
-    """A burn of the last half hour."""
     began = NOW_S - 1_800
     return IncidentRow("chat", severity, began + 300, began, NOW_S, ended_s, NOW_S, "11", "1/40")
 
 
 def burn(kept: IncidentRow, bad: int | None = None, cause: str | None = None) -> SloIncident:
-    """The incident of one row."""
     return SloIncident(
         kept,
         kept.severity,
@@ -76,36 +72,62 @@ def burn(kept: IncidentRow, bad: int | None = None, cause: str | None = None) ->
 
 
 def said(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
-    """Mood and sentence."""
     told = answer(found, requests, 900, UTC)
     return told.mood, told.sentence
 
 
-def test_a_burn_that_pages_says_how_fast_since_when_and_for_how_many() -> None:
-    """With the SLO's name."""
-    mood, sentence = said(standing([(0, 5_000, 5_000)], burns=(burn(row(), 812),)))
-    assert mood == "hurt"
-    assert sentence.startswith("SLO “chat” is ")
-    assert "<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it" in sentence
+TALK = replace(CHAT, name="talk", target=Fraction(1, 2), target_written="50 %")
+ALL_BAD = (0, 5_000, 5_000)
 
 
-def test_a_burn_is_reported_without_an_evaluator() -> None:
-    """By its windows, where no incident was stored."""
-    mood, sentence = said(standing([(0, 5_000, 5_000)]))
-    assert mood == "hurt"
-    assert "(last 1h)" in sentence
-
-
-def test_a_burn_that_makes_a_ticket_says_so() -> None:
-    """It does not page."""
-    mood, sentence = said(standing(burns=(burn(row("ticket"), 30),)))
-    assert mood == "near"
-    assert "slow enough for a ticket" in sentence
+@pytest.mark.parametrize(
+    ("found", "mood", "words"),
+    [
+        (
+            [standing([ALL_BAD], burns=(burn(row(), 812),))],
+            "hurt",
+            ["<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it"],
+        ),
+        ([standing([ALL_BAD])], "hurt", ["(last 1h)"]),
+        ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slow enough for a ticket"]),
+        ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
+        (
+            [standing([(0, 500, 500)], hourly=0, since_s=NOW_S - 300)],
+            "near",
+            ["may be", "no alert yet: not enough history"],
+        ),
+        (
+            [standing([(0, 20, 4_000)]), standing(objective=TALK)],
+            "fine",
+            [
+                "All 2 SLOs are met; closest to its target is SLO “chat”: <b>99.8 %</b>",
+                "in 15 min were good (target 99 %)",
+            ],
+        ),
+        (
+            [standing([(0, 40, 100), (600, 0, 9_000)], hourly=1_000)],
+            "near",
+            [
+                "SLO “chat” is met: ",
+                "burned <b>3.64×</b> too fast in the last 5m; the alert threshold is 14.4×",
+            ],
+        ),
+        (
+            [standing([(0, 120, 3_000)])],
+            "near",
+            ["SLO “chat” is missed: only <b>", "the burn rate is too low to alert"],
+        ),
+    ],
+    ids=["page", "no evaluator", "ticket", "spent", "held back", "met", "young", "missed"],
+)
+def test_the_answer(found: list[SloState], mood: str, words: list[str]) -> None:
+    told = answer(found, 9_999, 900, UTC)
+    assert told.mood == mood
+    assert all(each in told.sentence for each in words)
 
 
 def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
-    """The page names it, and its peak is never below the burn of now."""
-    found = standing([(0, 5_000, 5_000)])
+    found = standing([ALL_BAD])
     earlier = IncidentRow(
         *("chat", "ticket", NOW_S - 3_000, NOW_S - 3_600, NOW_S, None, NOW_S - 600, "12", "1/20")
     )
@@ -126,15 +148,7 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     assert last.peak_burn == Fraction(11)
 
 
-def test_a_budget_that_is_spent_is_reported_when_nothing_burns() -> None:
-    """With by how much more."""
-    mood, sentence = said(standing([(20 * DAY_S, 90_000, 90_000)]))
-    assert mood == "near"
-    assert "has spent its" in sentence
-
-
 def test_too_few_requests_are_no_answer() -> None:
-    """No data is not zero, and requests that count for no SLO are named."""
     quiet = standing(hourly=0)
     assert said(quiet, requests=0)[0] == "unknown"
     assert "none of 3,000 requests counted for an SLO in 15 min" in said(quiet, requests=3_000)[1]
@@ -144,10 +158,8 @@ def test_too_few_requests_are_no_answer() -> None:
     ("bad", "mood", "share"), [(0, "fine", "100 %"), (1, "fine", "99 %"), (40, "near", "60 %")]
 )
 def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, share: str) -> None:
-    """The objective that they miss most speaks."""
-    other = replace(CHAT, name="talk", target=Fraction(1, 2), target_written="50 %")
     view = View(equals={"tenant": HOSTILE})
-    judged = [(other, Counts(0, 100)), (CHAT, Counts(bad, 100))]
+    judged = [(TALK, Counts(0, 100)), (CHAT, Counts(bad, 100))]
     found = of_filters(view, judged, 900)
     assert found.mood == mood
     assert f"{share} of 100 requests in 15 min met SLO “" in found.sentence
@@ -159,7 +171,6 @@ def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, sh
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
-    """Whatever was counted: requests come in that are not. The card says what to do."""
     blind = replace(standing(), blind=reason)
     mood, sentence = said(standing(), blind)
     assert mood == "near"
@@ -175,53 +186,17 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
 
 
 def test_a_burn_comes_before_blindness() -> None:
-    """What is counted burns: that is the answer."""
-    burning = replace(standing([(0, 5_000, 5_000)]), blind="unknown")
+    burning = replace(standing([ALL_BAD]), blind="unknown")
     assert said(burning)[0] == "hurt"
     assert "paging</span>" in card(burning)
 
 
-def test_a_burn_that_is_held_back_says_why() -> None:
-    """Which one, and how fast it burns."""
-    mood, sentence = said(standing([(0, 500, 500)], hourly=0, since_s=NOW_S - 300, objective=CHAT))
-    assert mood == "near"
-    assert "may be" in sentence
-    assert "no alert yet: not enough history" in sentence
-
-
-def test_objectives_that_are_met_are_fine() -> None:
-    """The one closest to its target speaks for all."""
-    other = replace(CHAT, name="talk", target=Fraction(1, 2), target_written="50 %")
-    mood, sentence = said(standing([(0, 20, 4_000)]), standing(objective=other))
-    assert mood == "fine"
-    assert "All 2 SLOs are met; closest to its target is SLO “chat”: <b>99.8 %</b>" in sentence
-    assert "in 15 min were good (target 99 %)" in sentence
-
-
-def test_a_young_burn_is_reported_before_it_alerts() -> None:
-    """By the shortest window, which reacts first."""
-    mood, sentence = said(standing([(0, 40, 100), (600, 0, 9_000)], hourly=1_000))
-    assert mood == "near"
-    assert "SLO “chat” is met: " in sentence
-    assert "burned <b>3.64×</b> too fast in the last 5m; 14.4× alerts" in sentence
-
-
-def test_below_the_target_without_an_alert_is_near() -> None:
-    """It is no lie that nothing alerts, and none that the range was bad."""
-    mood, sentence = said(standing([(0, 120, 3_000)]))
-    assert mood == "near"
-    assert "SLO “chat” is missed: only <b>" in sentence
-    assert "nothing burns fast enough to alert" in sentence
-
-
 def test_an_incident_leads_to_its_cause() -> None:
-    """By its name: the page reads its range and what it is compared with, as the command does."""
     told = incidents([standing(burns=(burn(row()),))], UTC)
     assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in told
 
 
-def test_incidents_are_told_with_what_is_known_of_them() -> None:
-    """Those that go on first; what nobody knows is left out."""
+def test_incidents_are_listed_with_details() -> None:
     over = burn(row("ticket", NOW_S - 60), None, f"prefills {HOSTILE}")
     told = incidents([standing(burns=(over, burn(row(), 3)))], UTC)
     assert told.index("for 30 min so far") < told.index("for 29 min")
@@ -229,30 +204,27 @@ def test_incidents_are_told_with_what_is_known_of_them() -> None:
     assert "spent 2.5 % of the error budget" in told
     assert "prefills &lt;script&gt;" in told
     assert "<script" not in told
-    assert "None in this range" in incidents([standing()], UTC)
+    assert "No incident in this range" in incidents([standing()], UTC)
 
 
 def test_an_incident_goes_on_until_it_ended() -> None:
-    """As of an instant before its end it is under way."""
     assert goes_on(row(), NOW_S)
     assert goes_on(row(ended_s=NOW_S), NOW_S - 1)
     assert not goes_on(row(ended_s=NOW_S), NOW_S)
 
 
-def test_a_card_tells_budget_pace_and_windows() -> None:
-    """And of a period that is known in part, that it is."""
-    told = card(standing([(0, 5_000, 5_000)], since_s=NOW_S - DAY_S))
+def test_a_card_has_budget_pace_and_windows() -> None:
+    told = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
     assert "of the error budget left" in told
-    assert "gone in" in told
+    assert "spent in" in told
     assert "counted for 1 d so far" in told
     assert "paging" in told
     assert "first token ≤ 500 ms, then ≤ 50 ms per token" in told
     assert windows(standing()).count("<tr>") == 5
-    assert "Nothing to count yet" in card(standing(hourly=0))
+    assert "No requests counted yet" in card(standing(hourly=0))
 
 
 def test_hostile_names_are_text() -> None:
-    """They come from files that somebody else may have written."""
     objective: Any = replace(CHAT, display_name=HOSTILE, description=HOSTILE)
     assert "<script" not in card(standing(objective=objective))
 
@@ -266,11 +238,8 @@ def test_hostile_names_are_text() -> None:
         (3_600, None, None),
     ],
 )
-def test_what_burned_just_before_is_not_usual(
-    length_s: int, ended_s: int | None, since_s: int | None
-) -> None:
-    """Of a burn that began in the range itself the stretch before is still what is usual; one
-    that ended before that stretch is over."""
+def test_a_burn_is_not_usual(length_s: int, ended_s: int | None, since_s: int | None) -> None:
+    """Unless the burn began in the range itself."""
     found = standing(burns=(burn(row(ended_s=ended_s), None),))
     window = Window((NOW_S - length_s) * 10**9, NOW_S * 10**9)
     began_ns = burning_since_ns([found], window)

@@ -1,5 +1,3 @@
-"""An engine's and its GPUs' state while a request was there."""
-
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ START_NS = 1_763_600_000 * S
 
 
 def engine_samples(**columns: list[Any]) -> pa.Table:
-    """Samples a second apart, from a second before a request on."""
+    """Samples 1 s apart, from 1 s before a request."""
     number = len(next(iter(columns.values())))
     return pa.table(
         {
@@ -32,7 +30,7 @@ def engine_samples(**columns: list[Any]) -> pa.Table:
 
 
 def gpu_samples(reasons: list[str | None], gpus: int = 1) -> pa.Table:
-    """Samples of GPUs a second apart; the last GPU is told the reasons of."""
+    """Samples of GPUs 1 s apart; the last GPU has these throttle reasons."""
     number = len(reasons)
     return pa.table(
         {
@@ -51,8 +49,7 @@ def gpu_samples(reasons: list[str | None], gpus: int = 1) -> pa.Table:
     )
 
 
-def test_a_strip_is_what_the_samples_tell_of() -> None:
-    """Tokens a step are the rises of two totals; what nobody told has no strip."""
+def test_only_reported_values_have_a_strip() -> None:
     table = engine_samples(
         waiting=[0, 3, 1],
         steps_total=[100, 110, 130],
@@ -60,43 +57,38 @@ def test_a_strip_is_what_the_samples_tell_of() -> None:
         longest_step_s=[0.02, 0.4, None],
     )
     found = {strip.title: strip for strip in engine_state.engine_strips(table, START_NS)}
-    assert list(found) == ["waiting", "prefill tokens a step", "longest step"]
-    (line,) = found["prefill tokens a step"].lines
+    assert list(found) == ["waiting", "prefill tokens per step", "longest step"]
+    (line,) = found["prefill tokens per step"].lines
     assert line.at_s.tolist() == [-1.0, 0.0, 1.0]
     np.testing.assert_allclose(line.values, [np.nan, 500.0, 5.0])
     assert found["longest step"].shown(0.4) == "400 ms"
 
 
 def test_gpus_are_lines_against_their_peak() -> None:
-    """Bandwidth and clock; one line for each GPU."""
     found = {
         strip.title: strip for strip in engine_state.gpu_strips(gpu_samples(["", ""], 2), START_NS)
     }
-    assert list(found) == ["memory bandwidth, of peak", "clock, of highest"]
-    assert [line.name for line in found["clock, of highest"].lines] == ["g0", "g1"]
-    assert found["clock, of highest"].lines[0].values.tolist() == pytest.approx([0.5, 0.5])
+    assert list(found) == ["memory bandwidth / peak", "clock / maximum"]
+    assert [line.name for line in found["clock / maximum"].lines] == ["g0", "g1"]
+    assert found["clock / maximum"].lines[0].values.tolist() == pytest.approx([0.5, 0.5])
 
 
 @pytest.mark.parametrize(
     ("reasons", "gpus", "said"),
     [
-        (["", "hw_slowdown,sw_power_cap", ""], 1, "the GPU was held back meanwhile: hw slowdown"),
-        (["", "sw_power_cap"], 2, "1 of 2 GPUs was held back meanwhile: sw power cap."),
-        (["", ""], 1, "Nothing held the GPU’s clock back"),
-        (["hw_slowdown", "", ""], 1, "Nothing held"),
+        (["", "hw_slowdown,sw_power_cap", ""], 1, "throttled during the request: hw slowdown"),
+        (["", "sw_power_cap"], 2, "1 of 2 GPUs was throttled during the request: sw power cap."),
+        (["", ""], 1, "clock was not throttled"),
+        (["hw_slowdown", "", ""], 1, "was not throttled"),
         ([None, None], 1, None),
     ],
 )
-def test_what_held_the_clock_back_is_a_sentence(
-    reasons: list[str | None], gpus: int, said: str | None
-) -> None:
-    """Of the request's own time and the first sample after it; unknown is not nothing."""
+def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, said: str | None) -> None:
     table = gpu_samples(reasons, gpus)
     told = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
     assert (told is None) if said is None else (told is not None and said in told)
 
 
 def test_no_samples_make_no_strips() -> None:
-    """Of a server that tells nothing of itself."""
     assert engine_state.engine_strips(engine_samples(waiting=[]), START_NS) == []
     assert engine_state.gpu_strips(gpu_samples([]), START_NS) == []

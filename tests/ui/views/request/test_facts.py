@@ -1,5 +1,3 @@
-"""What is known of one request."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -12,30 +10,27 @@ Request = Callable[..., Any]
 
 
 def row_of(request_rows: Rows, request: Any) -> dict[str, Any]:
-    """A request's row."""
     (row,) = request_rows([request]).to_pylist()
     found: dict[str, Any] = row
     return found
 
 
-def test_facts_tell_only_what_is_known(request_rows: Rows, one_request: Request) -> None:
-    """No row of dashes."""
+def test_only_known_facts_are_listed(request_rows: Rows, one_request: Request) -> None:
     known = {what: value for what, value, _ in facts(row_of(request_rows, one_request()))}
-    assert known["Prompt"] == "400 tokens, 128 of them cached"
+    assert known["Prompt"] == "400 tokens, 128 cached"
     assert "LoRA" not in known
     assert "Preemptions" not in known
     assert "On arrival" not in known
 
 
-def test_an_error_says_its_status_and_type(request_rows: Rows, one_request: Request) -> None:
-    """How it ended, in full."""
+def test_an_error_has_status_and_type(request_rows: Rows, one_request: Request) -> None:
     failed = one_request(outcome="error", http_status=500, error_type="EngineDeadError")
     known = {what: value for what, value, _ in facts(row_of(request_rows, failed))}
     assert known["Outcome"] == "error · HTTP 500 · EngineDeadError"
 
 
-def test_a_clock_that_was_set_right_is_told(request_rows: Rows, one_request: Request) -> None:
-    """Who compares with the server's own log looks for another instant otherwise."""
+def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) -> None:
+    """The server's own log shows another instant."""
     fast = one_request(clock_ahead_s=42.0)
     known = {what: value for what, value, _ in facts(row_of(request_rows, fast))}
-    assert known["Clock"] == "42.0 s ahead; set back"
+    assert known["Clock"] == "42.0 s ahead; corrected"

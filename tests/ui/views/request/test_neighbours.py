@@ -1,5 +1,3 @@
-"""Who was in the engine with a request."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +16,6 @@ Request = Callable[..., Any]
 
 
 def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
-    """The company of the first of them."""
     table = request_rows(requests)
     place = table["request_id"].to_pylist().index(requests[0].request_id)
     return neighbours.neighbours_of(
@@ -27,7 +24,7 @@ def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
 
 
 def victim(request: Request, **changes: Any) -> Any:
-    """A request of 2 s to which others' prefills cost 0.6 s."""
+    """A request of 2 s that others' prefills delayed by 0.6 s."""
     return request(
         0,
         **{
@@ -45,7 +42,6 @@ def victim(request: Request, **changes: Any) -> Any:
 
 
 def other(request: Request, number: int, at_s: float, **changes: Any) -> Any:
-    """A request that came so long after it."""
     return request(
         number,
         **{
@@ -61,10 +57,7 @@ def other(request: Request, number: int, at_s: float, **changes: Any) -> Any:
     )
 
 
-def test_who_cost_it_most_comes_first_with_the_time_that_it_cost(
-    request_rows: Rows, one_request: Request
-) -> None:
-    """What they cost sums to what the row lost to others' prefills."""
+def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Request) -> None:
     told = found(
         request_rows,
         [
@@ -84,7 +77,6 @@ def test_who_cost_it_most_comes_first_with_the_time_that_it_cost(
 
 
 def test_all_are_drawn_on_its_own_axis(request_rows: Rows, one_request: Request) -> None:
-    """Cut off at its beginning and its end; a prefill outside of it is not drawn."""
     told = found(
         request_rows,
         [
@@ -104,18 +96,14 @@ def test_all_are_drawn_on_its_own_axis(request_rows: Rows, one_request: Request)
         assert 0.0 <= each.from_s <= each.to_s <= 2.0
 
 
-def test_of_a_large_batch_some_are_drawn_and_all_are_counted(
-    request_rows: Rows, one_request: Request
-) -> None:
-    """And the sentence says so."""
+def test_a_large_batch_is_drawn_in_part(request_rows: Rows, one_request: Request) -> None:
     rows = [other(one_request, number, 0.001 * number) for number in range(1, 41)]
     told = found(request_rows, [victim(one_request), *rows])
     assert (told.number, len(told.drawn)) == (40, neighbours.MOST)
-    assert f"Drawn: {neighbours.MOST}" in neighbours.sentence(told)
+    assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(told)
 
 
-def test_one_that_was_alone_is_told_so(request_rows: Rows, one_request: Request) -> None:
-    """A designed state."""
+def test_a_request_alone_is_noted(request_rows: Rows, one_request: Request) -> None:
     told = found(request_rows, [victim(one_request)])
     assert neighbours.sentence(told) == "No other request shared its engine."
     quiet = found(
@@ -123,5 +111,5 @@ def test_one_that_was_alone_is_told_so(request_rows: Rows, one_request: Request)
         [victim(one_request, prefill_others_prefill_s=0.0), other(one_request, 1, 0.5)],
     )
     assert neighbours.sentence(quiet) == (
-        "1 other request shared its engine; none is known to have delayed it."
+        "1 other request shared its engine; no delay by their prefills is known."
     )

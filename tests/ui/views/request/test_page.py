@@ -1,23 +1,17 @@
-"""The page "Request" as Streamlit runs it, without a browser."""
-
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from store.database import open_database
-from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, Source
-from tests.ui.opening import Open, address, markup
+from tests.ui.conftest import fill
+from tests.ui.opening import HOSTILE, Database, Open, address, markup
 
-Database = Callable[..., str]
 S = 1_000_000_000
 START_NS = 1_763_600_000 * S
-HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
 PARTS = {
     "prefill_s": 1.0,
     "prefill_own_s": 0.4,
@@ -30,17 +24,14 @@ PARTS = {
 
 @pytest.fixture
 def page(page: Open) -> Open:
-    """Open this page on a database, with an address."""
     return partial(page, page="request")
 
 
 def key(request: Any) -> str:
-    """As links write it."""
     return f"{request.trace_id}/{request.span_id}"
 
 
 def samples(replica: str = "r1") -> list[EngineSample]:
-    """Of one engine, every second for a while."""
     return [
         EngineSample(
             replica=replica,
@@ -59,17 +50,15 @@ def samples(replica: str = "r1") -> list[EngineSample]:
     ]
 
 
-def test_one_request_is_told_whole(
+def test_one_request_is_complete(
     page: Open, database: Database, one_request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its life, its company with what it cost, its engine, its GPUs, its link, its attributes."""
     monkeypatch.setenv("TAILSPAN_TRACE_URL", "https://traces.example.org/trace/{trace_id}")
     mine = one_request(1, received_unix_ns=START_NS, cost_usd=0.0012, **PARTS)
     other = one_request(
         2, received_unix_ns=START_NS + S // 10, prompt_tokens=9000, cached_tokens=0, tenant="globex"
     )
     url = database([mine, other], samples())
-    engine = open_database(url)
     gpus = [
         GpuSample(
             replica="r1",
@@ -82,11 +71,8 @@ def test_one_request_is_told_whole(
         )
         for second in range(5)
     ]
-    with Writer(engine) as writer:
-        writer.submit([], [], [], gpus).result()
-    engine.dispose()
+    fill(url, [], [], [], gpus)
     test = page(url, request=key(mine))
-    assert not test.exception
     said = markup(test)
     assert test.title[0].value == "Request"
     assert "Most of it: decode <b>1.50 s</b>" in said
@@ -95,7 +81,7 @@ def test_one_request_is_told_whole(
     )
     assert "+600 ms" in said
     assert f"request={other.trace_id}%2F{other.span_id}" in said
-    assert "was held back meanwhile: sw power cap" in said
+    assert "was throttled during the request: sw power cap" in said
     assert f"href='https://traces.example.org/trace/{mine.trace_id}'" in said
     assert "$0.0012" in said
     assert len(test.get("plotly_chart")) == 4
@@ -104,16 +90,13 @@ def test_one_request_is_told_whole(
 
 
 def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -> None:
-    """Whichever somebody has; the address is a link to what was found."""
     mine = one_request(1, request_id="chatcmpl-mine")
     url = database([mine, one_request(2)])
     test = page(url)
-    assert not test.exception
     assert "Enter a request’s id" in markup(test)
     link = f"https://tailspan.example.org/?page=request&last=1h&request={mine.trace_id}%2F"
     for pasted in ("mine", f" {key(mine)} ", mine.trace_id, link + mine.span_id):
         test.text_input("asked").set_value(pasted).run()
-        assert not test.exception
         assert ">chatcmpl-mine</b> received" in markup(test), pasted
     again = page(url, **address(test))
     assert ">chatcmpl-mine</b> received" in markup(again)
@@ -123,55 +106,47 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
 
 
 def test_several_of_one_name_are_offered(page: Open, database: Database, one_request: Any) -> None:
-    """Each with its own link."""
     rows = [one_request(number, trace_id="ab" * 16) for number in (1, 2)]
     test = page(database(rows), request="ab" * 16)
-    assert not test.exception
-    assert "<b>2 requests</b> are called" in markup(test)
+    assert "<b>2 requests</b> have the id" in markup(test)
     assert all(row.span_id in markup(test) for row in rows)
 
 
-def test_one_that_is_not_there_says_why_that_may_be(
-    page: Open, database: Database, one_request: Any
-) -> None:
-    """What the store has; of one that was received before that, that it is gone."""
+def test_a_missing_request_has_reasons(page: Open, database: Database, one_request: Any) -> None:
     mine = one_request(1, received_unix_ns=START_NS)
     url = database([mine])
     unknown = page(url, request="chatcmpl-nobody<b>")
-    assert not unknown.exception
-    assert "No request is called “chatcmpl-nobody&lt;b&gt;”" in markup(unknown)
+    assert "No request has the id “chatcmpl-nobody&lt;b&gt;”" in markup(unknown)
     assert "running request" in markup(unknown)
     assert "tailspan requests --last 1h" in markup(unknown)
     gone = page(url, request=f"{START_NS - 10**15}-{'ab' * 16}-{'cd' * 8}")
-    assert "no longer kept" in markup(gone)
+    assert "has expired" in markup(gone)
     assert "--keep-rows" in markup(gone)
     empty = page(database(), request="mine")
     assert "pip install ./instrumentation" in empty.code[0].value
 
 
-def test_a_request_that_comes_in_is_found_when_it_is_asked_for_again(
-    page: Open, database: Database, one_request: Any
-) -> None:
-    """That it was not there is not remembered."""
+def test_a_late_request_is_found_again(page: Open, database: Database, one_request: Any) -> None:
     url = database([one_request(1)])
     test = page(url, request="chatcmpl-late")
-    assert "No request is called" in markup(test)
-    engine = open_database(url)
-    with Writer(engine) as writer:
-        writer.submit([one_request(2, request_id="chatcmpl-late")], []).result()
-    engine.dispose()
+    assert "No request has the id" in markup(test)
+    fill(url, [one_request(2, request_id="chatcmpl-late")], [])
     assert ">chatcmpl-late</b> received" in markup(test.run())
 
 
 @pytest.mark.parametrize(
     ("changes", "said", "charts"),
     [
-        ({"outcome": Outcome.ABORT}, "The client left after", 2),
-        ({"outcome": Outcome.REJECTED, "http_status": 429, "queue_s": None}, "No engine saw it", 1),
-        ({"source": Source.NATIVE}, "engine's own spans", 2),
+        ({"outcome": Outcome.ABORT}, "The client disconnected after", 2),
+        (
+            {"outcome": Outcome.REJECTED, "http_status": 429, "queue_s": None},
+            "It did not reach an engine",
+            1,
+        ),
+        ({"source": Source.NATIVE}, "engine's native spans", 2),
         (
             {"source": Source.CLIENT, "replica": None, "queue_s": None},
-            "requests sharing its engine are not known",
+            "requests sharing its engine are unknown",
             1,
         ),
         ({}, "No other request shared its engine.", 2),
@@ -186,40 +161,34 @@ def test_every_kind_of_row_has_its_page(
     said: str,
     charts: int,
 ) -> None:
-    """What is not known of it is said, and nothing is drawn in its place."""
     known = dict(changes)
     if "queue_s" in known or "frontend_s" in known:
         known |= dict.fromkeys(("queue_s", "prefill_s", "decode_s", "delivery_s"), None)
         known.setdefault("e2e_s", 0.5)
     mine = one_request(1, received_unix_ns=START_NS, **known)
     test = page(database([mine], samples()), request=key(mine))
-    assert not test.exception
     assert said in markup(test)
     assert len(test.get("plotly_chart")) == charts
 
 
 def test_hostile_labels_are_text(page: Open, database: Database, one_request: Any) -> None:
-    """Of the request, of its neighbours, in every chapter."""
     names = ("request_id", "tenant", "route", "model", "config", "lora", "region", "error_type")
     labels = dict.fromkeys(names, HOSTILE)
     rows = [one_request(number, received_unix_ns=START_NS, **labels, **PARTS) for number in (1, 2)]
     test = page(database(rows), request=key(rows[0]))
-    assert not test.exception
     assert "<script" not in markup(test)
     test.text_input("asked").set_value(HOSTILE).run()
-    assert "No request is called “&lt;script" in markup(test)
+    assert "No request has the id “&lt;script" in markup(test)
     assert "<script" not in markup(test)
 
 
-def test_a_wrong_setting_is_told_with_what_is_right(
+def test_a_wrong_setting_names_what_is_allowed(
     page: Open, database: Database, one_request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Key, value and what is allowed; the rest of the page is there."""
     monkeypatch.setenv("TAILSPAN_TRACE_URL", "javascript:{trace_id}<b>")
     mine = one_request(1)
     url = database([mine])
     test = page(url, request=key(mine))
-    assert not test.exception
     assert "TAILSPAN_TRACE_URL is" in markup(test)
     assert "it must begin with http:// or https://" in markup(test)
     assert ">chatcmpl" in markup(test)
@@ -227,10 +196,7 @@ def test_a_wrong_setting_is_told_with_what_is_right(
     assert "TAILSPAN_TRACE_URL=https://" in markup(test.run())
 
 
-def test_the_pages_that_list_requests_lead_here(
-    page: Open, database: Database, incident: Any
-) -> None:
-    """The panel by a link; the slowest of an answer by a press."""
+def test_lists_of_requests_link_here(page: Open, database: Database, incident: Any) -> None:
     start_s = int(time.time()) - 2_000
     rows = incident(start_s * S, number=60)
     url = database(rows)
@@ -240,7 +206,6 @@ def test_the_pages_that_list_requests_lead_here(
     (table,) = page(url, page="requests", **window).get("bidi_component")
     assert f"request?from={window['from']}&to={window['to']}&request={opened}" in str(table.proto)
     why = page(url, page="root-cause", **window)
-    assert not why.exception
     assert "Slowest requests" in [each.value for each in why.header]
     (component,) = why.get("bidi_component")
     assert "chatcmpl-" in str(component.proto)

@@ -1,5 +1,3 @@
-"""One request's instants, phases and parts."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +26,12 @@ LEDGER = {
 
 
 def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], list[timeline.Stage]]:
-    """A request's row, and its stages."""
     table = request_rows([request])
     (row,) = table.to_pylist()
     return row, timeline.stages(row, account(requests_of(table), 0).parts_s)
 
 
-def test_the_segments_lie_end_to_end_over_the_whole(
-    request_rows: Rows, one_request: Request
-) -> None:
-    """From 0 to the end-to-end time without a gap; a stage for each phase that began."""
+def test_segments_cover_the_whole_request(request_rows: Rows, one_request: Request) -> None:
     row, stages = told(request_rows, one_request(**LEDGER))
     assert [stage.name for stage in stages] == [
         *("frontend", "queue", "prefill", "decode", "delivery")
@@ -53,7 +47,6 @@ def test_the_segments_lie_end_to_end_over_the_whole(
 
 
 def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request) -> None:
-    """Own work first; parts of one colour differ in their pattern."""
     _, stages = told(request_rows, one_request(**LEDGER))
     by_name = {stage.name: stage.segments for stage in stages}
     assert [each.name for each in by_name["prefill"]] == [
@@ -71,17 +64,13 @@ def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request)
 
 
 def test_without_a_ledger_a_phase_is_whole(request_rows: Rows, one_request: Request) -> None:
-    """And what no phase explains is a stage of its own."""
     _, stages = told(request_rows, one_request(e2e_s=2.606))
     assert [len(stage.segments) for stage in stages] == [1] * 6
     assert stages[-1].name == "not split"
     assert stages[-1].length_s == pytest.approx(1.0)
 
 
-def test_what_never_reached_the_engine_has_no_phases_of_it(
-    request_rows: Rows, one_request: Request
-) -> None:
-    """A rejection is one stretch, and its two instants."""
+def test_a_rejection_has_no_engine_phases(request_rows: Rows, one_request: Request) -> None:
     none = dict.fromkeys(
         ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"), None
     )
@@ -93,10 +82,7 @@ def test_what_never_reached_the_engine_has_no_phases_of_it(
     ]
 
 
-def test_the_instants_are_in_their_order_and_end_as_it_ended(
-    request_rows: Rows, one_request: Request
-) -> None:
-    """The first byte is told apart only where it is not the first token's moment."""
+def test_instants_are_in_order(request_rows: Rows, one_request: Request) -> None:
     row, _ = told(request_rows, one_request())
     names = [each.name for each in timeline.instants(row)]
     assert names == [*("received", "queued", "scheduled", "first token", "last token", "delivered")]

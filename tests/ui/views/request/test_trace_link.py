@@ -1,12 +1,9 @@
-"""The way to a request's trace."""
-
 import pytest
 
 from ui.views.request import trace_link
 
 
 def test_the_ids_are_put_into_the_address() -> None:
-    """Each where it has its place."""
     given = "https://grafana.example.org/x?left={trace_id}&span={span_id}"
     url = trace_link.template({trace_link.KEY: f" {given} "})
     assert url == given
@@ -14,14 +11,12 @@ def test_the_ids_are_put_into_the_address() -> None:
 
 
 def test_an_id_cannot_leave_its_place() -> None:
-    """It came from outside."""
     assert trace_link.link("https://t/{trace_id}", "../../x?y#'\">", "") == (
         "https://t/..%2F..%2Fx%3Fy%23%27%22%3E"
     )
 
 
 def test_none_is_set() -> None:
-    """Or it is set to nothing."""
     assert trace_link.template({}) is None
     assert trace_link.template({trace_link.KEY: "  "}) is None
 
@@ -30,6 +25,5 @@ def test_none_is_set() -> None:
     "given", ["javascript:alert('{trace_id}')", "https://t/", "https://[", "x"]
 )
 def test_what_is_no_address_is_refused_with_what_is(given: str) -> None:
-    """The error names the key, the value and what is allowed."""
     with pytest.raises(ValueError, match=r"TAILSPAN_TRACE_URL is .*must begin with http"):
         trace_link.template({trace_link.KEY: given})

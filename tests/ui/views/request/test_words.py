@@ -1,5 +1,3 @@
-"""One request in words."""
-
 from collections.abc import Callable
 from datetime import UTC
 from typing import Any
@@ -9,6 +7,7 @@ import pytest
 
 from diagnosis.inputs.arrow import requests_of
 from diagnosis.one_request.account import Account, account
+from diagnosis.one_request.delayers import TenantDelay
 from store.requests.latency_rank import LatencyRank
 from ui.views.request import words
 
@@ -20,7 +19,6 @@ NO_PHASES = dict.fromkeys(
 
 
 def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
-    """A request's row and account."""
     table = request_rows([request])
     return table.to_pylist()[0], account(requests_of(table), 0)
 
@@ -29,30 +27,28 @@ def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
     ("changes", "said"),
     [
         ({}, "The answer took <b>1.61 s</b>, its first byte <b>105 ms</b>."),
-        ({"streamed": False}, "The answer took <b>1.61 s</b>, sent whole."),
+        ({"streamed": False}, "The answer took <b>1.61 s</b>, not streamed."),
         ({"outcome": "length"}, "ended at its token limit"),
-        ({"outcome": "abort"}, "The client left after <b>1.61 s</b>, its first byte"),
+        ({"outcome": "abort"}, "The client disconnected after <b>1.61 s</b>, its first byte"),
         (
             {**NO_PHASES, "outcome": "abort", "e2e_s": 1.2, "queue_s": 1.0},
-            "The client left after <b>1.20 s</b>, before a first token.",
+            "The client disconnected after <b>1.20 s</b>, before a first token.",
         ),
         (
             {**NO_PHASES, "outcome": "rejected", "e2e_s": 0.002, "http_status": 429},
-            "It was refused after <b>2.00 ms</b>, before an engine saw it (HTTP 429).",
+            "It was refused after <b>2.00 ms</b>, before an engine received it (HTTP 429).",
         ),
         ({"outcome": "error"}, "The server failed after"),
     ],
 )
-def test_the_sentence_says_how_it_ended(
+def test_the_sentence_has_the_outcome(
     request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str
 ) -> None:
-    """Whole, cut short, refused."""
     row, its = told(request_rows, one_request(**changes))
     assert said in words.sentence(row, its, UTC)
 
 
 def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Request) -> None:
-    """The largest parts with their share; what is not split is no reason."""
     row, its = told(request_rows, one_request())
     assert "Most of it: decode <b>1.50 s</b> (93 %)." in (words.sentence(row, its, UTC))
     row, its = told(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))
@@ -64,14 +60,13 @@ def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Requ
     [
         (LatencyRank(1001, 987, 13), "slower than <b>99 %</b> of 1,000 by"),
         (LatencyRank(1001, 1000, 0), "slower than <b>all</b> of 1,000 by"),
-        (LatencyRank(101, 10, 90), "quicker than <b>90 %</b> of 100 by"),
-        (LatencyRank(8, 7, 0), "too few to compare with (7)"),
+        (LatencyRank(101, 10, 90), "faster than <b>90 %</b> of 100 by"),
+        (LatencyRank(8, 7, 0), "too few similar requests to compare its"),
     ],
 )
 def test_it_is_placed_among_its_like(
     request_rows: Rows, one_request: Request, place: LatencyRank, said: str
 ) -> None:
-    """With how many there are."""
     row, _ = told(request_rows, one_request())
     found = words.rank(row, {"ttft_s": place})
     assert found is not None
@@ -83,25 +78,32 @@ def test_it_is_placed_among_its_like(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"source": "native"}, "from the engine's own spans"),
+        ({"source": "native"}, "from the engine's native spans"),
         ({"source": "client", **NO_PHASES, "e2e_s": 1.0}, "from clients only"),
-        ({"outcome": "rejected", **NO_PHASES, "e2e_s": 1.0}, "No engine saw it"),
+        ({"outcome": "rejected", **NO_PHASES, "e2e_s": 1.0}, "It did not reach an engine"),
         ({}, "step ledger has no entry"),
         ({"decode_own_s": 1.5}, None),
     ],
 )
-def test_what_a_row_cannot_tell_is_said(
+def test_unknown_parts_are_noted(
     request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str | None
 ) -> None:
-    """By the source it has, and by how it ended."""
     row, _ = told(request_rows, one_request(**changes))
     found = words.less(row)
     assert found is said is None or (found is not None and said is not None and said in found)
 
 
 def test_its_parts_sum_to_the_whole_in_the_table(request_rows: Rows, one_request: Request) -> None:
-    """With the shares, and the whole as the last row."""
     row, its = told(request_rows, one_request())
     table = words.parts_table(its, row["e2e_s"])
     assert table.count("<tr>") == 1 + len(its.parts_s) + 1
     assert "<b>1.61 s</b>" in table
+
+
+def test_delays_are_told_by_tenant() -> None:
+    """Prefills and decodes apart and in all; a tenant's name is foreign; the rest is summed."""
+    many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
+    said = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
+    assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in said
+    assert "<td>–</td>" in said  # their decodes delayed nothing
+    assert "2 more tenants delayed it by 20.0 ms in all." in said

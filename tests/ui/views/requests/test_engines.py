@@ -1,5 +1,3 @@
-"""The engines' strip: the highest of each stretch, a gap where nobody reported."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +21,6 @@ def samples(*rows: tuple[str, int, int, int | None, int | None, float | None]) -
 
 
 def test_a_burst_within_a_bin_is_seen() -> None:
-    """The highest value, not the mean."""
     made = samples(*(("r1", 0, s, 90 if s == 31 else 0, 1, 0.5) for s in range(3600)))
     found = engines.strip(made, 0, 3600 * SECOND_NS)
     assert np.nanmax(found.lines["r1"]["waiting"]) == 90
@@ -31,15 +28,13 @@ def test_a_burst_within_a_bin_is_seen() -> None:
 
 
 def test_silence_is_a_gap() -> None:
-    """No sample, or one that does not tell, is not zero."""
     made = samples(("r1", 0, 0, 1, None, 0.5), ("r1", 0, 2, 3, None, None))
     found = engines.strip(made, 0, 3 * SECOND_NS).lines["r1"]
     assert [None if np.isnan(v) else v for v in found["waiting"].tolist()] == [1, None, 3]
     assert np.isnan(found["running"]).all()
 
 
-def test_several_engines_of_a_replica_are_told_apart() -> None:
-    """A lone engine goes by its replica's name; several carry their number."""
+def test_several_engines_of_a_replica_are_numbered() -> None:
     alone = engines.strip(samples(("r1", 0, 0, 1, 1, 0.1)), 0, SECOND_NS)
     assert list(alone.lines) == ["r1"]
     pair = engines.strip(samples(("r1", 0, 0, 1, 1, 0.1), ("r1", 1, 0, 2, 1, 0.1)), 0, SECOND_NS)
@@ -47,7 +42,6 @@ def test_several_engines_of_a_replica_are_told_apart() -> None:
 
 
 def test_many_engines_are_drawn_together() -> None:
-    """Requests add up; of the KV caches the fullest tells."""
     made = samples(*((f"r{i}", 0, 0, 2, 3, i / 100) for i in range(40)))
     found = engines.strip(made, 0, SECOND_NS)
     assert found.together
@@ -56,12 +50,10 @@ def test_many_engines_are_drawn_together() -> None:
 
 
 def test_no_samples_make_an_empty_strip() -> None:
-    """A window before any server reported."""
     assert engines.strip(samples(), 0, SECOND_NS).lines == {}
 
 
 def test_samples_of_a_fleet_keep_their_extremes(fleet: Callable[..., Any]) -> None:
-    """Binning loses no peak."""
     _, made = fleet(10, 0, 3600)
     table = samples(
         *((s.replica, 0, s.at_unix_ns // SECOND_NS, s.waiting, s.running, None) for s in made)

@@ -1,5 +1,3 @@
-"""The sentence on top."""
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,19 +13,14 @@ HOSTILE = "<script>alert(1)</script>" + "x" * 10_000
 
 
 def plain_text(sentence: str) -> str:
-    """The sentence without its markup."""
     return re.sub(r"<[^>]+>", "", sentence)
 
 
 def told(table: pa.Table, **equals: str) -> str:
-    """The sentence of a table."""
     return words.sentence(table, phases.layers(table), 900, equals)
 
 
-def test_it_tells_how_many_how_slow_and_why(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """The tail waited in the queue: that is what is said."""
+def test_number_tail_and_reason(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     rows = [
         one_request(i, queue_s=5.0 if i < 8 else 0.01, ttft_s=5.1 if i < 8 else 0.1)
         for i in range(800)
@@ -39,24 +32,17 @@ def test_it_tells_how_many_how_slow_and_why(
 
 
 def test_too_few_requests_have_no_p99(request_rows: Rows, one_request: Callable[..., Any]) -> None:
-    """It says what it takes, and what the slowest took."""
     said = plain_text(told(request_rows([one_request(i, ttft_s=0.1 + i) for i in range(3)])))
     assert said.startswith("3 requests in 15 min: too few for a P99 (at least 381 needed)")
     assert "the slowest TTFT 2.10 s, E2E 1.61 s." in said
     assert "For the slowest, prefill took" in said
 
 
-def test_one_request_is_told_in_the_singular(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """The first request a newcomer sends reads well."""
+def test_one_request_is_singular(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     assert plain_text(told(request_rows([one_request()]))).startswith("1 request in 15 min:")
 
 
-def test_requests_without_a_first_token_are_told_of(
-    request_rows: Rows, one_request: Callable[..., Any]
-) -> None:
-    """All rejected: no TTFT, no number made up for it."""
+def test_no_ttft_is_reported(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     unknown = dict.fromkeys(("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"))
     said = plain_text(
         told(request_rows([one_request(i, outcome="rejected", **unknown) for i in range(3)]))
@@ -70,7 +56,6 @@ def test_requests_without_a_first_token_are_told_of(
 def test_a_hostile_filter_is_shown_as_text(
     request_rows: Rows, one_request: Callable[..., Any], label: str
 ) -> None:
-    """Nothing of it is markup, and it is cut short."""
     said = told(request_rows([one_request()]), **{label: HOSTILE})
     assert "<script>" not in said
     assert "&lt;script&gt;" in said
@@ -78,7 +63,6 @@ def test_a_hostile_filter_is_shown_as_text(
 
 
 def test_every_outcome_is_counted(request_rows: Rows, one_request: Callable[..., Any]) -> None:
-    """Those nobody had are 0, by name."""
     rows = [one_request(i, outcome=o) for i, o in enumerate(("stop", "stop", "abort", "error"))]
     assert words.outcomes(request_rows(rows)) == {
         "stop": 2, "length": 0, "abort": 1, "error": 1, "rejected": 0,

@@ -1,5 +1,3 @@
-"""The grid of counts behind the heatmap, and the servers' lines on its bins."""
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +16,6 @@ FROM, TO = 1_763_634_000 * S, 1_763_634_900 * S
 
 @given(st.lists(st.tuples(st.integers(FROM - S, TO + S), st.floats(0, 1e4)), max_size=200))
 def test_every_request_of_the_stretch_is_counted_once(told: list[tuple[int, float]]) -> None:
-    """Those of no duration too; those before and after are not."""
     at = np.array([each for each, _ in told], dtype=np.int64)
     took = np.array([each for _, each in told], dtype=np.float64)
     found = distribution(at, took, FROM, TO)
@@ -27,7 +24,6 @@ def test_every_request_of_the_stretch_is_counted_once(told: list[tuple[int, floa
 
 
 def test_a_request_stands_where_and_when_it_was() -> None:
-    """Of one at 300 s that took 2 s, and one at 600 s that took 20 ms."""
     at = np.array([FROM + 300 * S, FROM + 600 * S])
     found = distribution(at, np.array([2.0, 0.02]), FROM, TO)
     assert found is not None
@@ -38,19 +34,16 @@ def test_a_request_stands_where_and_when_it_was() -> None:
         assert found.edges_s[row] <= seconds <= found.edges_s[row + 1]
 
 
-def test_what_nobody_knows_is_no_grid() -> None:
-    """Latencies that are not told."""
+def test_unknown_latencies_have_no_grid() -> None:
     assert distribution(np.array([FROM]), np.array([np.nan]), FROM, TO) is None
 
 
 def samples(rows: list[dict[str, object]]) -> Samples:
-    """What engines told."""
     given = {"replica": "r0", "engine": 0, "process": 1, "started_unix_ns": FROM}
     return samples_of(pa.Table.from_pylist([{**given, **row} for row in rows]))
 
 
 def test_gauges_are_means_and_shares_are_of_the_whole() -> None:
-    """Bin by bin; a bin without a sample has no value."""
     told = samples(
         [
             {

@@ -1,6 +1,4 @@
-"""The heatmap of the page that says why, and what is dragged over it."""
-
-from datetime import UTC, timedelta, timezone
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ VIEW = Window(START * S, (START + 600) * S)
 
 
 def drawn(**about: Any) -> Any:
-    """The chart of a hundred requests."""
     at = np.linspace(WHOLE.from_unix_ns, WHOLE.to_unix_ns - S, 100).astype(np.int64)
     found = distribution(at, np.geomspace(0.01, 3.0, 100), WHOLE.from_unix_ns, WHOLE.to_unix_ns)
     assert found is not None
@@ -29,6 +26,7 @@ def drawn(**about: Any) -> Any:
         "name": "TTFT",
         "window": VIEW,
         "whole": WHOLE,
+        "baseline": Window(START * S, (START + 200) * S),
         "onset_unix_ns": None,
         "starts": (),
         "promised_s": [],
@@ -39,17 +37,16 @@ def drawn(**about: Any) -> Any:
 
 
 def test_requests_and_servers_share_one_axis() -> None:
-    """What is compared with, and what is in view, in one."""
     figure = drawn()
     heatmap, unseen, waiting = figure.data
     assert heatmap.type == "heatmap"
     assert list(unseen.x) == list(heatmap.x) == list(waiting.x)
-    assert figure.layout.dragmode == "select"
-    assert [each.text for each in figure.layout.annotations] == ["waiting", "selected range starts"]
+    assert [each.text for each in figure.layout.annotations] == [
+        *("waiting", "UTC", "baseline", "selected range starts"),
+    ]
 
 
-def test_onset_starts_and_promises_are_marked() -> None:
-    """At their instants and values; a start of long ago is not."""
+def test_onset_starts_and_targets_are_marked() -> None:
     start = EngineStart(
         replica="<b>r0</b>",
         engine=0,
@@ -69,31 +66,13 @@ def test_onset_starts_and_promises_are_marked() -> None:
 
 @pytest.mark.parametrize(("at_s", "side"), [(START + 30, "left"), (START + 590, "right")])
 def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
-    """At the end of the axis on its left: words would leave the chart."""
     named = drawn(onset_unix_ns=at_s * S).layout.annotations
     assert [each.xanchor for each in named if each.text == "increase begins"] == [side]
 
 
-def test_a_box_is_a_stretch_of_time() -> None:
-    """In the zone that the chart was drawn in, from whichever end it was dragged."""
-    zone = timezone(timedelta(hours=2))
-    box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
-    found = heatmap.dragged_over({"selection": {"box": [box]}}, zone)
-    assert found == Window(START * S, (START + 300) * S)
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {},
-        {"selection": {}},
-        {"selection": {"box": []}},
-        {"selection": {"box": [{"x": ["2025-11-20 12:25"]}]}},
-        {"selection": {"box": [{"x": ["2025-11-20 12:25:00", "2025-11-20 12:25:03"]}]}},
-        {"selection": {"box": [{"x": ["<script>", "2025-11-20 12:25:03"]}]}},
-        {"selection": {"box": [{"x": [1, None]}]}},
-    ],
-)
-def test_what_is_no_stretch_changes_nothing(event: dict[str, Any]) -> None:
-    """A slip of the hand, or what no chart of ours would say."""
-    assert heatmap.dragged_over(event, UTC) is None
+def test_the_baseline_is_shaded_as_far_as_it_is_drawn() -> None:
+    """With its name; one that lies elsewhere has no place on the chart."""
+    figure = drawn()
+    assert "baseline" in {each.text for each in figure.layout.annotations}
+    elsewhere = drawn(baseline=Window(0, S))
+    assert "baseline" not in {each.text for each in elsewhere.layout.annotations}

@@ -1,5 +1,3 @@
-"""The waterfall of the growth: its steps sum to it, whatever grew or shrank."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ Seconds = st.floats(0, 1e3)
 
 @given(st.lists(st.tuples(Seconds, Seconds), min_size=len(PARTS), max_size=len(PARTS)))
 def test_the_steps_sum_to_the_growth(told: list[tuple[float, float]]) -> None:
-    """Each begins where the one before ended, and the small ones are not lost."""
     parts = [PartGrowth(part, *pair) for part, pair in zip(PARTS, told, strict=True)]
     steps = increase.steps(parts)
     reached = 0.0
@@ -27,7 +24,6 @@ def test_the_steps_sum_to_the_growth(told: list[tuple[float, float]]) -> None:
 
 
 def test_every_part_has_a_name_of_its_own_and_its_phases_colour() -> None:
-    """A waterfall's rows are told apart by their names."""
     named = [part_name(part) for part in PARTS]
     assert len({name for name, _, _ in named}) == len(PARTS)
     assert part_name("queue_kv")[1] == colours.QUEUE
@@ -36,7 +32,6 @@ def test_every_part_has_a_name_of_its_own_and_its_phases_colour() -> None:
 
 
 def test_small_parts_are_one_step_together() -> None:
-    """Rows that say nothing hide the one that does; what is 0 in both is not there at all."""
     parts = [
         PartGrowth("frontend", 0.004, 0.005),
         PartGrowth("queue_kv", 0.0, 2.0),
@@ -50,6 +45,5 @@ def test_small_parts_are_one_step_together() -> None:
 
 
 def test_nothing_at_all_is_drawn_as_nothing() -> None:
-    """Two empty stretches have no part."""
     assert increase.steps([PartGrowth(part, 0.0, 0.0) for part in PARTS]) == []
     assert increase.figure([]).data[0].text == ("+0 ms",)

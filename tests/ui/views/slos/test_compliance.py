@@ -1,5 +1,3 @@
-"""How a promise was kept, step by step."""
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -21,9 +19,7 @@ NS = 10**9
 MIDNIGHT_S = int(datetime(2026, 3, 29, tzinfo=UTC).timestamp())
 
 
-def test_days_are_the_readers_and_kept_counts_change_nothing(
-    database: Callable[..., str], one_request: Any
-) -> None:
+def test_days_are_in_the_readers_zone(database: Callable[..., str], one_request: Any) -> None:
     """The day on which clocks go forward has 23 hours."""
     rows = [
         one_request(
@@ -51,7 +47,6 @@ def test_days_are_the_readers_and_kept_counts_change_nothing(
 
 
 def test_a_step_below_the_target_is_marked_and_counted() -> None:
-    """With another sign, not by its colour alone."""
     steps = [
         Step(MIDNIGHT_S, MIDNIGHT_S + 86_400, Counts(1, 1_000)),
         Step(MIDNIGHT_S + 86_400, MIDNIGHT_S + 2 * 86_400, Counts(50, 1_000)),

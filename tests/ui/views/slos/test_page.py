@@ -1,17 +1,12 @@
-"""The page "SLOs" as Streamlit runs it, without a browser."""
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.database import open_database
-from tests.ui.opening import Open, markup
+from tests.ui.opening import Database, Open, markup
 from ui.views.overview.words import EXAMPLE
 
-Database = Callable[..., str]
 START_S = 1_763_600_000
 SLICED = "{target: 0.99, timeSliceTarget: 0.95, timeSliceWindow: 1m}"
 RANGE = {"page": "slos", "from": str(START_S), "to": str(START_S + 1200)}
@@ -19,19 +14,14 @@ RANGE = {"page": "slos", "from": str(START_S), "to": str(START_S + 1200)}
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A file of one's own, in force."""
     file = tmp_path / "mine.yaml"
     file.write_text(EXAMPLE)
     monkeypatch.setenv(OBJECTIVES_KEY, str(file))
     return file
 
 
-def test_objectives_are_shown_as_they_are_with_their_history(
-    page: Open, database: Database, incident: Any, mine: Path
-) -> None:
-    """Which requests, what is good, target, period, budget; day by day, hour by hour."""
+def test_objectives_have_history(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
-    assert not test.exception
     said = markup(test)
     assert test.title[0].value == "SLOs"
     assert "streamed true" in said
@@ -42,15 +32,11 @@ def test_objectives_are_shown_as_they_are_with_their_history(
     assert "Met on 0 of 1 day with 799 requests" in said
     assert len(test.get("plotly_chart")) == 1
     test.segmented_control("by").set_value("hour").run()
-    assert not test.exception
     assert "by" in test.query_params
     assert "of 2 hours with 799 requests" in markup(test)
 
 
-def test_time_slices_of_a_calendar_month_are_shown_as_such(
-    page: Open, database: Database, incident: Any, mine: Path
-) -> None:
-    """Minutes are counted, not requests, and the period has its time zone."""
+def test_time_slices_are_counted(page: Open, database: Database, incident: Any, mine: Path) -> None:
     calendar = "{duration: 1M, calendar: {startTime: '2025-01-01 00:00:00', timeZone: Asia/Tokyo}}"
     text = EXAMPLE.replace("Occurrences", "Timeslices")
     text = text.replace("{duration: 30d, isRolling: true}", calendar)
@@ -59,18 +45,17 @@ def test_time_slices_of_a_calendar_month_are_shown_as_such(
     assert SLICED in text
     mine.write_text(text)
     test = page(database(incident(START_S * 10**9)), **RANGE)
-    assert not test.exception
     said = markup(test)
     assert "99 % over a calendar month (Asia/Tokyo)" in said
-    assert "1m with 95 % of it good" in said
+    assert "1m with at least 95 % good requests" in said
     assert "of 20 slices of 1m" in said
 
 
 @pytest.mark.parametrize("key", ["slos", "overview"])
-def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
+def test_a_blind_objective_has_a_reason_and_a_remedy(
     page: Open, database: Database, one_request: Any, mine: Path, key: str
 ) -> None:
-    """Of vLLM's native spans, which do not say whether an answer was streamed."""
+    """vLLM's native spans do not record whether an answer was streamed."""
     rows = [one_request(n, streamed=None) for n in range(200)]
     start_s = rows[0].received_unix_ns // 10**9
     asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}
@@ -79,72 +64,58 @@ def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
     assert "No request matches its <code>where</code>" in said
     assert "install the instrumentation" in said
     seen = [one_request(n, streamed=True) for n in range(200)]
-    assert "blind" not in markup(page(database(seen), **asked))
+    assert ">blind<" not in markup(page(database(seen), **asked))
 
 
 @pytest.mark.parametrize("key", ["slos", "overview"])
 def test_an_objective_with_groups_is_blind_as_a_whole(
     page: Open, database: Database, one_request: Any, mine: Path, key: str
 ) -> None:
-    """Each group lacks too few values to say so by itself; it is said once."""
     mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
     rows = [one_request(n, tenant=f"t{n % 40}", ttft_s=None, decode_s=None) for n in range(120)]
     start_s = rows[0].received_unix_ns // 10**9
     said = markup(
         page(database(rows), page=key, **{"from": str(start_s), "to": str(start_s + 900)})
     )
-    assert said.count("All groups together: blind in the last hour") == 1
+    assert said.count("The whole SLO: blind in the last hour") == 1
     if key == "overview":
         assert "requests arrive, but SLO “chat” does not count them" in said
 
 
-def test_a_mistake_is_told_with_its_line_its_key_and_what_is_allowed(
-    page: Open, database: Database, incident: Any, mine: Path
-) -> None:
-    """Each as `tailspan slo check` tells it; a change with mistakes means nothing yet."""
+def test_a_mistake_has_its_line(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
-    assert "<b>No mistakes:</b> 1 objective." in markup(test)
+    assert "<b>No errors:</b> 1 objective." in markup(test)
     wrong = EXAMPLE.replace("0.99", "99").replace("ttft_s", "ttft")
     test.text_area(f"yaml_{mine}").set_value(wrong).run()
-    assert not test.exception
     said = markup(test)
-    assert "1 mistake" in said
+    assert "1 error" in said
     assert "mine.yaml:11" in said
     assert "spec.indicator.spec.ratioMetric.good.metricSource.spec.good" in said
     assert "&#x27;ttft&#x27;" in said
     assert "allowed" in said
     assert "would have meant" not in said
     test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.99", "0.5")).run()
-    assert "<b>No mistakes:</b> 1 objective." in markup(test)
+    assert "<b>No errors:</b> 1 objective." in markup(test)
 
 
-def test_a_change_says_what_it_would_have_meant_and_writes_nothing(
-    page: Open, database: Database, incident: Any, mine: Path
-) -> None:
-    """Now and then, over the requests in view; and how to put it in force."""
+def test_a_change_is_tried_out(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
     test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.5 and", "3 and")).run()
-    assert not test.exception
     said = markup(test)
     assert "<b>chat</b>: now <b>50 %</b> good of 799 requests (target 99 %)" in said
     assert "then <b>100 %</b> good of 799 requests" in said
     assert any("tailspan up --objectives mine.yaml" in each.value for each in test.code)
     assert mine.read_text() == EXAMPLE
     test.button("reset").click().run()
-    assert not test.exception
     assert "would have meant" not in markup(test)
 
 
-def test_words_around_a_promise_change_nothing(
-    page: Open, database: Database, incident: Any, mine: Path
-) -> None:
-    """And a promise that is taken away, or new, is named."""
+def test_other_words_do_nothing(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
     area = test.text_area(f"yaml_{mine}")
     area.set_value(EXAMPLE.replace("service: chat", "service: other")).run()
     assert "The objectives are the same as before." in markup(test)
     area.set_value(EXAMPLE.replace("{name: chat}", "{name: talk}")).run()
-    assert not test.exception
     assert "<b>chat</b> would be removed" in markup(test)
     assert "<b>talk</b> is new" in markup(test)
 
@@ -153,43 +124,23 @@ def test_words_around_a_promise_change_nothing(
 def test_any_text_is_judged_harmlessly(
     page: Open, database: Database, one_request: Any, mine: Path, text: str
 ) -> None:
-    """Nothing that is written there is run or raises."""
     one = one_request(1, received_unix_ns=(START_S + 100) * 10**9)
     test = page(database([one]), **RANGE)
     test.text_area(f"yaml_{mine}").set_value(text).run()
-    assert not test.exception
-    assert "mistake" in markup(test)
+    assert "1 error" in markup(test)
     assert "<script" not in markup(test)
 
 
-def test_without_any_data_the_promises_are_shown(page: Open, database: Database) -> None:
-    """They are there before the first request is."""
+def test_without_data_the_objectives_are_shown(page: Open, database: Database) -> None:
     test = page(database(), page="slos")
-    assert not test.exception
     assert "alerts/objectives/chat.yaml" in markup(test)
     assert "No request was counted yet" in markup(test)
-
-
-def test_a_store_that_goes_away_is_a_sentence(
-    page: Open, database: Database, incident: Any
-) -> None:
-    """The page was open when its tables went."""
-    url = database(incident(START_S * 10**9, number=20))
-    test = page(url, **RANGE)
-    engine = open_database(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP TABLE requests")
-    engine.dispose()
-    test.segmented_control("range").set_value("1h").run()
-    assert not test.exception
-    assert "cannot be read" in markup(test)
 
 
 @pytest.mark.parametrize("which", ["slos", "overview"])
 def test_each_group_has_its_own_budget(
     page: Open, database: Database, one_request: Any, mine: Path, which: str
 ) -> None:
-    """The group that is slow comes first; a name that a client made up is text."""
     mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
     rows = [
         one_request(
@@ -201,7 +152,6 @@ def test_each_group_has_its_own_budget(
         for at in range(1, 1000)
     ]
     test = page(database(rows), **{**RANGE, "page": which})
-    assert not test.exception
     said = markup(test)
     assert "<b>slow" not in said
     slow = "&lt;b&gt;slow&lt;/b&gt;"

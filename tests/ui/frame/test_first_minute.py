@@ -1,0 +1,52 @@
+"""While a simulated past arrives, a page shows how far it is, and nothing that contradicts it."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from alerts.evaluation.evaluator import Evaluator
+from alerts.openslo.reader import OBJECTIVES, load
+from analysis.first_minute import ENVIRONMENT_KEY
+from store.database import open_database
+from tests.ui.opening import Open, markup
+
+Database = Callable[..., str]
+
+
+@pytest.mark.parametrize("page_key", ["overview", "root-cause", "requests", "cost"])
+def test_progress_stands_in_place_of_half_a_page(
+    page: Open,
+    database: Database,
+    incident: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    page_key: str,
+) -> None:
+    """No SLO, no incident, no "no requests" until all of it is stored and evaluated."""
+    now_s = time.time_ns() // 10**9
+    url = database(incident((now_s - 2_400) * 10**9))  # the last of it is from 20 minutes ago
+    monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 2_400}/{now_s}")
+    said = markup(page(url, page=page_key))
+    assert "The simulated fleet is starting." in said
+    assert "Simulated data" in said
+    assert "No requests" not in said
+    assert "No data" not in said
+    assert "burning" not in said
+
+
+def test_the_page_follows_when_the_past_is_evaluated(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the reader doing anything."""
+    now_s = time.time_ns() // 10**9
+    url = database(incident((now_s - 1_200) * 10**9))
+    monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 1_200}/{now_s}")
+    test = page(url)
+    assert "The simulated fleet is starting." in markup(test)
+    engine = open_database(url)
+    Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(now_s)
+    engine.dispose()
+    said = markup(test.run())
+    assert "The simulated fleet is starting." not in said
+    assert "SLO “chat”" in said

@@ -1,0 +1,101 @@
+"""What a drag over a chart offers."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from store.queries import Window
+from tests.ui.opening import Open, address, markup
+from ui.frame import selection
+
+S = 10**9
+START = 1_763_634_000
+LINK = {"page": "overview", "from": str(START), "to": str(START + 1_200)}
+Database = Callable[..., str]
+
+
+def test_a_box_is_a_stretch_of_time() -> None:
+    """In the zone that the chart was drawn in, from whichever end it was dragged."""
+    zone = timezone(timedelta(hours=2))
+    box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
+    found = selection.dragged_over({"selection": {"box": [box]}}, zone)
+    assert found == Window(START * S, (START + 300) * S)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"selection": {}},
+        {"selection": {"box": []}},
+        {"selection": {"box": [{"x": ["2025-11-20 12:25"]}]}},
+        {"selection": {"box": [{"x": ["2025-11-20 12:25:00", "2025-11-20 12:25:03"]}]}},
+        {"selection": {"box": [{"x": ["<script>", "2025-11-20 12:25:03"]}]}},
+        {"selection": {"box": [{"x": [1, None]}]}},
+    ],
+)
+def test_what_is_no_stretch_changes_nothing(event: dict[str, Any]) -> None:
+    """A slip of the hand, or what no chart of ours would say."""
+    assert selection.dragged_over(event, UTC) is None
+
+
+@pytest.fixture
+def dragged(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> AppTest:
+    """The Overview of twenty minutes, five of which were dragged over in a chart."""
+    url = database(incident(START * S))
+    box = {
+        "x": [
+            f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+            for at in (START + 700, START + 1_000)
+        ]
+    }
+    test = page(url, **LINK)
+
+    draw = st.plotly_chart
+
+    def drawn(_figure: Any, **about: Any) -> None:
+        if about["key"] == "traffic":
+            monkeypatch.setattr(st, "plotly_chart", draw)
+            st.session_state["traffic"] = {"selection": {"box": [box]}}
+            about["on_select"]()
+
+    monkeypatch.setattr(st, "plotly_chart", drawn)
+    return test.run().run()
+
+
+def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
+    """It says what was selected, and can be dismissed."""
+    assert not dragged.exception
+    assert address(dragged) == LINK
+    assert "Selected <b>10:31:40 to 10:36:40</b> (5 min):" in markup(dragged)
+    dragged.button("offer_dismiss").click().run()
+    assert "Selected" not in markup(dragged)
+    assert address(dragged) == LINK
+
+
+@pytest.mark.parametrize(
+    ("button", "wanted"),
+    [
+        ("zoom", {"page": "overview", "from": str(START + 700), "to": str(START + 1_000)}),
+        ("explain", {"page": "root-cause", "from": str(START + 700), "to": str(START + 1_000)}),
+        ("list", {"page": "requests", "from": str(START + 700), "to": str(START + 1_000)}),
+        (
+            "baseline",
+            {**LINK, "page": "root-cause", "baseline": f"{START + 700}/{START + 1_000}"},
+        ),
+    ],
+)
+def test_each_offer_leads_to_a_view_of_its_own(
+    dragged: AppTest, button: str, wanted: dict[str, str]
+) -> None:
+    """The address says so, and the offer is gone with the view that it was made in."""
+    dragged.button(f"offer_{button}").click().run()
+    assert not dragged.exception
+    assert address(dragged) == wanted
+    assert "Selected" not in markup(dragged)

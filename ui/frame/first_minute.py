@@ -1,0 +1,29 @@
+"""What a page shows while the past of a simulated fleet is still arriving."""
+
+import os
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from analysis.first_minute import Arriving, FirstMinute, arriving
+from ui.frame import freshness
+from ui.frame.objectives import Objectives
+from ui.kit import wording
+
+
+def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> Arriving | None:
+    """Return how much of the simulated past has arrived; None if no past is arriving."""
+    question = FirstMinute.of(os.environ, [each.name for each in objectives.counted])
+    return None if question is None else arriving(engine, question, now_unix_ns)
+
+
+def show(found: Arriving) -> None:
+    """Show the progress in place of the page."""
+    freshness.band(simulated=True)
+    past = wording.span(found.past_s)
+    st.html(
+        "<p class='headline answer unknown' role='status'><b>The simulated fleet is starting.</b>"
+        f" Its last {past} are being stored, with an incident in them. This page appears by itself"
+        " as soon as they are evaluated.</p>"
+    )
+    st.progress(found.arrived_ratio, f"{found.arrived_ratio:.0%} of {past} stored")

@@ -1,0 +1,108 @@
+"""A time range that the reader has dragged over on a chart, and the actions for it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from functools import partial
+from typing import Any, Final
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from store.queries import Window
+from ui.frame import navigation
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.view import View
+from ui.kit import wording
+from ui.kit.sections import chart
+from ui.kit.time_bins import SECOND_NS
+
+SHORTEST_S: Final = 5.0
+"""Seconds. A shorter drag is ignored as an accident."""
+
+_CHOSEN: Final = "dragged_range"
+"""Session key. The value is the dragged range, with the view in which the reader dragged."""
+
+
+def chosen(context: Context) -> Window | None:
+    """Return the range that the reader dragged over in this view; None in any other view."""
+    found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
+    return found[1] if found is not None and found[0] == context.view else None
+
+
+def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
+    """Draw a chart over time. When the reader drags over a part, `offer` shows the actions."""
+    figure.update_layout(
+        dragmode="select",
+        selectdirection="h",
+        newselection={"line": {"color": context.ink.strong, "width": 1.5}},
+    )
+    figure.update_xaxes(fixedrange=False)
+    chart(figure, key, alt, on_select=partial(_dragged, key, context.zone))
+
+
+def offer(context: Context, explain: View | None = None) -> None:
+    """Draw the actions for the range that the reader dragged over, if there is one.
+
+    Args:
+        context: the page's context.
+        explain: the view that explains the range; None if the Root cause page selects the baseline.
+    """
+    window = chosen(context)
+    if window is None:
+        return
+    view, zone = context.view, context.zone
+    inside = view.between(window.from_unix_ns, window.to_unix_ns)
+    start, end = (wording.clock(each, zone) for each in (window.from_unix_ns, window.to_unix_ns))
+    length = wording.span((window.to_unix_ns - window.from_unix_ns) / SECOND_NS)
+    with st.container(key="offer", horizontal=True, vertical_alignment="center", gap="small"):
+        st.html(
+            f"<p class='selected' role='status'>Selected <b>{start} to {end}</b> ({length}):</p>",
+            width="content",
+        )
+        for label, key, there in (
+            ("Zoom in", "zoom", inside),
+            ("Explain it", "explain", explain or replace(inside, page="root-cause", baseline=None)),
+            ("Use as baseline", "baseline", replace(view, page="root-cause", baseline=window)),
+            ("List its requests", "list", replace(inside, page="requests", baseline=None)),
+        ):
+            if st.button(label, key=f"offer_{key}"):
+                navigation.go(there)
+        st.button("Dismiss", key="offer_dismiss", type="tertiary", on_click=_dismissed)
+
+
+def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
+    """Return the time range of a selection; None if it is too short.
+
+    Args:
+        event: the chart's selection from Streamlit.
+        zone: the time zone that the chart was drawn in.
+    """
+    boxes = event.get("selection", {}).get("box", [])
+    ends = boxes[0].get("x", []) if boxes else []
+    try:
+        instants = sorted(_unix_ns(each, zone) for each in ends)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if len(instants) < 2 or instants[-1] - instants[0] < SHORTEST_S * SECOND_NS:
+        return None
+    return Window(instants[0], instants[-1])
+
+
+@choice
+def _dragged(key: str, zone: tzinfo) -> None:
+    window = dragged_over(st.session_state.get(key) or {}, zone)
+    if window is not None:
+        st.session_state[_CHOSEN] = (navigation.current(), window)
+
+
+@choice
+def _dismissed() -> None:
+    st.session_state.pop(_CHOSEN, None)
+
+
+def _unix_ns(text: str, zone: tzinfo) -> int:
+    """Parse a wall-clock time as Plotly writes it, to the second."""
+    local = datetime.fromisoformat(text)
+    return round(local.replace(tzinfo=zone).timestamp()) * SECOND_NS

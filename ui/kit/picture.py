@@ -1,0 +1,33 @@
+"""The lines above a chart that is downloaded as a picture.
+
+A downloaded picture is shown without the page, so these lines contain the filters, the range, the
+time zone, and whether the data is simulated. Pure.
+"""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+
+from store.queries import Window
+from ui.kit import wording
+
+
+def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
+    """Return filters, range, time zone and origin as one line.
+
+    Args:
+        equals: the filters; their values are external text.
+        window: the selected range.
+        zone: the reader's time zone.
+        simulated: whether any of the data comes from the simulator.
+    """
+    start, end = (
+        wording.clock(each, zone, date=True) for each in (window.from_unix_ns, window.to_unix_ns)
+    )
+    until = end[-8:] if start[:10] == end[:10] else end
+    parts = [
+        *(f"{label} {wording.plain(value)}" for label, value in equals.items()),
+        f"{start} to {until}",
+        wording.zone_name(zone, window.to_unix_ns),
+        *(["simulated data"] if simulated else []),
+    ]
+    return " · ".join(parts)
