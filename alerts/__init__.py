@@ -1,1 +1,1 @@
-"""Objectives, burn rates, Prometheus rules, the evaluator and notifications."""
+"""Objectives: burn rates, Prometheus rules, live evaluation and notifications."""

@@ -1,4 +1,4 @@
-"""Finds objectives that count no requests or too few: they would never alert. Pure."""
+"""Find objectives that can never alert, because they count too few requests or none. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -6,23 +6,24 @@ from typing import Final, NamedTuple
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""Reasons for leaving a request out that are faults of the telemetry, not of the request."""
+"""Reasons for leaving out a request that are faults of the telemetry and not of the request."""
 
 LOOKED_AT_S: Final = 3_600
-"""The counts of the last hour decide."""
+"""The check uses the counts of this many seconds before now."""
 
 EXPECTED: Final = 100
-"""Out of this many requests, at least one should be selected. An objective on 5 % of the traffic
-would select none of them by chance once in 170 times (0.95 to the power of 100)."""
+"""An objective that selects none of at least this many requests is blind. By chance, an objective
+on 5 % of the traffic selects none of 100 requests once in 170 times (0.95 to the power of 100)."""
 
 LEAST_LEFT_OUT: Final = 5
-"""If fewer requests were left out, it may be chance, as with bad requests (`policies/`)."""
+"""Minimum number of excluded requests. A smaller number may be chance. The low-traffic guard of
+`policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
 
 
 class Reason(NamedTuple):
-    """Why an objective is blind, and what to do about it."""
+    """The reason why an objective is blind, and the action that corrects it."""
 
     why: str
     remedy: str
@@ -36,7 +37,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         " or install the instrumentation beside vLLM, which sends every value",
     ),
     "unknown": Reason(
-        "most requests lack a value that decides. This source of spans may not send it",
+        "most requests lack a value that `good` needs. This source of spans may not send it",
         "find the value that is null in `tailspan requests --format json`; install the"
         " instrumentation beside vLLM, which sends every value, or leave the value out of `good`",
     ),
@@ -47,11 +48,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""By the reason's key, as it is in the alert's label and in the JSON of `tailspan slo status`."""
+"""Reasons by key. The alert's label and the JSON of `tailspan slo status` contain the key."""
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """Return why an objective is blind; None if it is not.
+    """Return the reason why an objective is blind; None if it is not blind.
 
     Args:
         counts: events of one window.

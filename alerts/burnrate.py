@@ -1,16 +1,16 @@
 """Burn rate: how fast an error budget is spent, and whether that alerts.
 
-Pure and exact: integers in, fractions out, rounded only for display. The burn of a window is
-Σ bad / Σ all, divided by the budget.
+Pure and exact: the functions take whole numbers and return fractions, which are rounded only for
+display. The burn rate of a window is Σ bad / Σ all, divided by the budget.
 
-An alert fires if both windows of a pair burn faster than the pair's factor and no guard holds it
-back:
+An alert fires if both windows of a pair burn faster than the pair's factor and no guard suppresses
+it:
 
-- cold start: the uncovered part of a window counts as good traffic at the same rate, so the burn is
-  multiplied by the covered share. The time to detect a burn is then the same after a start as
-  later: factor · budget · window / bad ratio;
-- low traffic: fewer bad events in the long window than the policy's minimum do not alert;
-- no data: an empty window has no burn, which differs from a burn of 0.
+- cold start: if data covers only a part of a window, the rest is assumed to be good traffic with
+  the same request rate. The burn rate is therefore multiplied by the covered share, and detection
+  takes as long after a start as later: factor · budget · window / bad ratio;
+- low traffic: there is no alert if the long window has fewer bad events than the policy's minimum;
+- no data: an empty window has no burn rate, which differs from a burn rate of 0.
 
 Source: Google SRE Workbook, ch. 5, "Alerting on SLOs".
 """
@@ -23,7 +23,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Events of a window."""
+    """Counts of good and bad events in a window."""
 
     bad: int
     events: int
@@ -47,8 +47,8 @@ class Pair:
 
     Args:
         severity: page or ticket.
-        long_s: the window in which enough of the budget was spent.
-        short_s: the window in which it is still being spent.
+        long_s: the window that shows that enough of the budget was spent.
+        short_s: the window that shows that the budget is still being spent.
         factor: the burn rate that both must exceed.
     """
 
@@ -60,9 +60,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The pairs of one objective: the most urgent severity first, its shortest pair first.
+    """The window pairs of one objective. The most urgent severity comes first, and the shortest
+    pair within a severity.
 
-    Created by `alerts.policy` for the objective's period and budget."""
+    Created by `alerts.policy` for the objective's period and budget.
+    """
 
     name: str
     source: str
@@ -72,7 +74,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The counts of a window, and the share of it in which events were counted."""
+    """The counts of a window, and the share of the window in which events were counted."""
 
     counts: Counts
     covered: Fraction
@@ -93,10 +95,10 @@ class State(StrEnum):
 
 
 def burn(counts: Counts, budget: Fraction) -> Fraction | None:
-    """Return how many times too fast the budget is spent; None without events.
+    """Return the burn rate: how many times too fast the budget is spent; None without events.
 
     Raises:
-        ValueError: the budget is not above 0 and at most 1.
+        ValueError: the budget is 0 or less, or more than 1.
     """
     if not 0 < budget <= 1:
         raise ValueError(f"a budget must be above 0 and at most 1, not {budget}")
@@ -125,7 +127,7 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
     Args:
         windows: every window of the policy, by length in seconds.
-        policy: the pairs and the minimum.
+        policy: the window pairs and the minimum number of bad events.
         budget: the share of events that may be bad.
     """
     return {
@@ -141,14 +143,15 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return how long a burn lasts before its pair alerts; None if it never does."""
+    """Return the seconds until a burn with this share of bad events alerts; None if it never
+    alerts."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio
 
 
 def budget_left(counts: Counts, budget: Fraction) -> Fraction | None:
-    """Return the share of the period's budget that is left; below 0 if overspent."""
+    """Return the share of the period's budget that is left; negative if overspent."""
     spent = burn(counts, budget)
     return None if spent is None else 1 - spent
 

@@ -1,7 +1,7 @@
 """Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
-"""Characters; the longest path of OpenSLO's own keys has 93."""
+"""Maximum number of characters; the longest path of OpenSLO's own keys has 93."""
 
 
 class AlertsError(Exception):
@@ -12,7 +12,7 @@ class DocumentError(AlertsError):
     """A document is invalid.
 
     Args:
-        file: as the user named it.
+        file: the path that the user gave.
         line: from 1.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
         problem: the given value and what is allowed.
@@ -33,7 +33,7 @@ class ExpressionError(AlertsError, ValueError):
 
 
 class RuleError(AlertsError):
-    """No rule can express the objective."""
+    """An objective that cannot be expressed as a rule."""
 
 
 def shown(value: str) -> str:

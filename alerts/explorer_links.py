@@ -1,8 +1,8 @@
 """Links from alerts to the explorer. Pure.
 
-The link of a Prometheus alert opens the last hour of the objective's requests. The link of an
-incident's message opens that incident, with the range, baseline and latency of
-`tailspan explain --incident`.
+The link of a Prometheus alert opens the last hour of the objective's requests. The link in an
+incident's message opens this incident, with the same range, baseline and latency as `tailspan
+explain --incident`.
 """
 
 from typing import Final
@@ -19,13 +19,14 @@ LATENCIES: Final = {
     "e2e_s": "e2e",
     "queue_s": "queue",
 }
-"""The explorer's names of latencies, in its page's address."""
+"""The names of latencies in the explorer's page addresses, by field."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
 """The labels that the explorer's address can contain."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """Return the link to the last hour of an objective's requests: for a latency, to Root cause.
+    """Return the link to the last hour of an objective's requests. If the objective has a latency,
+    the link opens the page Root cause.
 
     Args:
         objective: the objective.
@@ -46,7 +47,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the alert's group as a template that continues `objective_link`."""
+    """Return the template of the alert's group, which is appended to `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -59,7 +60,7 @@ def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
     """Return the link to an incident.
 
     Args:
-        slo: the name of its objective, with its group if it has one.
+        slo: the objective's name, with its group if the objective has groups.
         fired_unix_s: when it alerted.
         explorer_url: the explorer's address.
     """

@@ -11,7 +11,7 @@
                | field "is" ["not"] "unknown"
     literal    = number | text in quotes | "true" | "false"
 
-An expression can only compare fields with constants; nothing is evaluated as code.
+An expression can only compare fields with constants; no part of it is executed as code.
 `alerts.evaluation.request_verdicts` defines the semantics.
 """
 
@@ -33,7 +33,7 @@ EQUALITY: Final = ("==", "!=")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares a field with a constant. `written` is the constant as the user wrote it."""
+    """A comparison of a field with a constant. `written` is the constant as the user wrote it."""
 
     field: str
     operator: str
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsUnknown:
-    """Whether a field's value is unknown; always true or false."""
+    """A test of whether a field's value is unknown. Its result is always true or false."""
 
     field: str
 
@@ -78,7 +78,7 @@ class Vocabulary:
 
     Args:
         kinds: the type of each field's values.
-        choices: the values of each field that has only a few.
+        choices: the allowed values of each field that has a fixed set of values.
         why_not: fields that a user may expect here, with the reason why they are not allowed.
     """
 
@@ -101,7 +101,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """Return the expression as text, which `parse` parses to an equal expression."""
+    """Return the expression as text. `parse` turns this text into an equal expression."""
     match expression:
         case Comparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -133,7 +133,7 @@ def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction; else the expression itself."""
+    """Return the operands of a conjunction; for any other expression, the expression itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -175,7 +175,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent with bounded depth."""
+    """A recursive-descent parser with limited depth."""
 
     def __init__(self, tokens: list[_Token], vocabulary: Vocabulary) -> None:
         self._tokens = tokens
@@ -285,8 +285,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # A double, as the measured value is: with an exact tenth, a request of 0.1 s would
-            # not meet `<= 0.1`.
+            # Use a double, because the measured value is a double. With an exact decimal, a request
+            # of 0.1 s would not meet `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

@@ -1,7 +1,7 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A bounded number of groups have a place, which `alerts.evaluation.group_places` assigns. All
-others together are one group, `other`. An unknown value is the empty text, as in Prometheus.
+Pure. A limited number of groups have a place, which `alerts.evaluation.group_places` assigns. All
+other groups together form the group `other`. An unknown value is the empty text, as in Prometheus.
 """
 
 import json
@@ -17,14 +17,15 @@ from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, N
 from alerts.fields import WHERE
 
 Group = tuple[str, ...]
-"""A value for each field of `by`."""
+"""One value for each field of `by`."""
 
 OTHER: Final = "other"
 """The value of each field in the group of all requests without a place."""
 PLACES: Final = 50
-"""Groups of one objective besides `other`. The rules record about 45 series for each. With three
-days of counts an evaluation of 50 groups took 0.4 s (one objective without groups 0.03 s), on two
-cores; evaluations are 15 s apart. A group of 2 % of the traffic is among the 50 largest."""
+"""Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
+each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
+without groups); evaluations are 15 s apart. A group with more than 2 % of the traffic is always
+among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
@@ -40,11 +41,12 @@ def key(group: Group) -> str:
 
 
 LONGEST_KEY: Final = 2_000
-"""PostgreSQL indexes at most 2,704 bytes. One value of 256 characters is at most 1,400."""
+"""Maximum number of bytes of a key. PostgreSQL indexes at most 2,704 bytes, and one value of 256
+characters has at most 1,400."""
 
 
 def read_key(text: str) -> Group:
-    """The inverse of `key`."""
+    """Return the group of a key; the inverse of `key`."""
     return tuple(json.loads(urlsafe_b64decode(f"{text[1:]}===")))
 
 
@@ -69,9 +71,9 @@ def narrowed(
 
     Args:
         where: selects the requests of all groups; None for all requests.
-        by: the fields that form groups.
+        by: the fields that define the groups.
         groups: the groups that have a place.
-        group: one of them, or `other(by)`.
+        group: one of these groups, or `other(by)`.
     """
     if group == other(by):
         placed = [_is(by, each) for each in groups]
@@ -93,7 +95,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _has(field: str, value: str) -> Expression:
-    """Compare a field with a value; the result is never unknown, so it can be negated."""
+    """Return a comparison of a field with a value. Its result is never unknown, so it can be
+    negated."""
     if not value:
         return IsUnknown(field)
     return And(

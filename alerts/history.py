@@ -1,7 +1,7 @@
-"""Counts over time, and over any window. Pure.
+"""An objective's counts over time, and over any window. Pure.
 
-A bucket counts the events up to its instant: the window of length w that ends at t contains the
-buckets in (t − w, t], as `increase(…[w])` at t does.
+A bucket has the events from the previous bucket up to its own instant. The window of length w that
+ends at t contains the buckets in (t − w, t], as `increase(…[w])` does at t.
 """
 
 from bisect import bisect_right
@@ -27,8 +27,9 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: in any order; buckets of the same instant are added.
-        step_s: the evaluation interval; counts may appear this much after counting began.
+        buckets: in any order; the counts of buckets with equal instants are added.
+        step_s: the evaluation interval in seconds. The first counts may appear this long after
+            counting began.
     """
 
     def __init__(self, since_s: int, buckets: Iterable[Bucket], step_s: int) -> None:
@@ -54,7 +55,8 @@ class History:
         return self.part_of(Span(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: Span, at_s: int) -> Window:
-        """Return a period up to an instant; its future is not covered."""
+        """Return the counts of a period up to an instant. The rest of the period counts as not
+        covered."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         covered = min(Fraction(1), Fraction(counted_s, period.length_s))
         return Window(self.counts(period.start_s, at_s), covered)
@@ -73,4 +75,4 @@ def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> 
 
 
 URGENCY = (State.FIRING, State.LOW_TRAFFIC, State.COLD_START, State.QUIET, State.NO_DATA)
-"""The most urgent first."""
+"""States, the most urgent first."""

@@ -1,8 +1,8 @@
-"""An objective: which requests it covers, when one is good, its target and its period. Pure.
+"""An objective: the requests it covers, the condition of a good request, target and period. Pure.
 
-An `Indicator` counts all events and the bad ones: by judging each request (`Goodput`), by two
-Prometheus queries (`QueryRatio`), or by one Prometheus query that returns a ratio (`RawRatio`), of
-which each second is an event. With `slices`, each time slice is one event instead.
+An `Indicator` counts all events and the bad events. `Goodput` judges each request. `QueryRatio`
+uses two Prometheus queries. `RawRatio` uses one Prometheus query that returns a ratio, and each
+second is an event. With `slices`, each time slice is one event instead.
 """
 
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ from alerts.slices import Slices
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Raise this when a verdict of `alerts.evaluation.request_verdicts` changes: stored counts are then
-counted again."""
+"""Version of the verdicts. Increase it when `alerts.evaluation.request_verdicts` changes, so that
+stored counts are counted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Each request is judged by itself.
+    """An indicator that judges each request by itself.
 
     Args:
         where: selects the requests; None for all.
         good: the condition that a good request meets.
-        by: fields whose values make groups with a budget each.
+        by: fields whose values define groups; each group has its own budget.
         reserved: groups that always have a place (`alerts.evaluation.group_places`).
         part: the group that is counted; None for all groups together.
-        slices: each slice of time is one event; None if each request is.
+        slices: the time slices that are events; None if each request is an event.
     """
 
     where: Expression | None
@@ -46,7 +46,7 @@ class Goodput:
 
     @property
     def definition(self) -> str:
-        """The definition as text. Two indicators with equal text have equal counts."""
+        """The definition as text. Two indicators with the same text have the same counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
 
@@ -82,7 +82,7 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One group of requests, and the groups that are counted beside it."""
+    """One group of requests, and all groups that have a place."""
 
     whole: Goodput
     groups: tuple[Group, ...]
@@ -90,18 +90,19 @@ class Part:
 
     @property
     def family(self) -> str:
-        """A key for counts of all these groups together."""
+        """Return the key for the counts of all these groups together."""
         every = "".join(map(groups.key, self.groups))
         return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL query that counts events, with `{{.window}}` where its range goes."""
+    """A PromQL query that counts events. `{{.window}}` is the placeholder for the range of each
+    window."""
 
     text: str
     per_second: bool
-    """It returns a rate; multiplied by the window it is a count."""
+    """Whether the query returns a rate. A rate times the window's seconds is a count."""
 
     def over(self, window: str) -> str:
         """Return the query over a window."""
@@ -110,13 +111,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries: one counts all events, the other the good or the bad ones."""
+    """Two Prometheus queries: one counts all events, the other the good or the bad events."""
 
     total: Query
     part: Query
     part_is_bad: bool
     by: tuple[str, ...] = ()
-    """Labels whose values make groups with a budget each."""
+    """Labels whose values define groups; each group has its own budget."""
     slices: Slices | None = None
 
 
@@ -140,14 +141,15 @@ class Objective:
         period_s: the length of the period; the nominal length of a calendar period.
         calendar: the calendar of the period; None for a rolling period.
         policy: the window pairs that alert.
-        labels: added to Tailspan's own on every alert.
-        annotations: added to Tailspan's own on every alert.
-        alert_when_no_data: whether absent counters page.
-        file: the file that defines it, at `line`.
+        labels: added to Tailspan's own labels on every alert. annotations: added to Tailspan's own
+            on every alert.
+        alert_when_no_data: True if missing counters should page.
+        file: the file that defines the objective; `line` is its line in this file.
     """
 
     name: str
-    """Ends in the group for the objective of a group: `chat{tenant="acme"}`."""
+    """The name. If the objective is that of one group, the name ends in the group:
+    `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -165,23 +167,23 @@ class Objective:
 
     @property
     def base(self) -> str:
-        """The name in the document, without a group."""
+        """The name in the document, without the group."""
         return groups.base(self.name)
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Fields or labels whose values make groups with a budget each."""
+        """Fields or labels whose values define groups; each group has its own budget."""
         return () if isinstance(self.indicator, RawRatio) else self.indicator.by
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """The fields and values of its group; empty without a group."""
+        """The fields and values of the objective's group; empty without a group."""
         if not isinstance(self.indicator, Goodput) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
-        """Return the objective of one group; arguments as for `Goodput.of_group`."""
+        """Return the objective of one group. The arguments are those of `Goodput.of_group`."""
         assert isinstance(self.indicator, Goodput)
         indicator = self.indicator.of_group(group, placed)
         return replace(
@@ -198,7 +200,7 @@ class Objective:
 
     @property
     def period_text(self) -> str:
-        """The period for people: `30d`, `a calendar month (UTC)`."""
+        """The period as text for people: `30d`, `a calendar month (UTC)`."""
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> Span:
@@ -237,5 +239,5 @@ class Objective:
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:
-    """Return the indicators of the objectives that Tailspan counts itself, by name."""
+    """Return the indicators of the objectives that Tailspan itself counts, by name."""
     return {each.name: each.indicator for each in objectives if isinstance(each.indicator, Goodput)}

@@ -1,10 +1,11 @@
-"""The period of an objective: the last 30 days, or a calendar month. Pure.
+"""The period of an objective, such as the last 30 days or a calendar month. Pure.
 
-A rolling period of 30 days ends now. A calendar period begins and ends at fixed wall-clock times in
-a time zone, so its length in seconds varies with the month and with daylight saving time.
+A rolling period of 30 days ends now. A calendar period begins and ends at fixed local times in a
+time zone, so its length in seconds varies with the month and with daylight saving time.
 
-Burn rates do not depend on the period. The factors of alerts do (`alerts.policy`): for a calendar
-period they use `NOMINAL_DAYS`, so that an alert means the same in February and in March.
+Burn rates do not depend on the period, but the factors of alerts do (`alerts.policy`). For a
+calendar period, the factors use `NOMINAL_DAYS`, so that an alert means the same in February and in
+March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -20,14 +21,14 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""By unit of a calendar period. 30, 90 and 365 days are the usual rolling periods."""
+"""Days by unit of a calendar period. 30, 90 and 365 days are the usual rolling periods."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A period at an instant: from its start to its end, in unix seconds."""
+    """The period that contains an instant: start and end in unix seconds."""
 
     start_s: int
     end_s: int
@@ -43,9 +44,9 @@ class Calendar:
     """Consecutive periods of a number of days, weeks, months, quarters or years.
 
     Args:
-        start: a wall-clock time at which one of them starts.
+        start: a local time at which one of the periods starts.
         zone: the IANA name of the time zone of `start`.
-        number: how many units a period has.
+        number: the number of units in a period.
         unit: a key of `NOMINAL_DAYS`.
     """
 
@@ -56,17 +57,17 @@ class Calendar:
 
     @property
     def nominal_s(self) -> int:
-        """The length that the factors of alerts are computed for."""
+        """The length in seconds from which the factors of alerts are computed."""
         return self.number * NOMINAL_DAYS[self.unit] * DAY_S
 
     @property
     def duration(self) -> str:
-        """As OpenSLO writes it: 1M."""
+        """The length as OpenSLO writes it, such as 1M."""
         return f"{self.number}{self.unit}"
 
     @property
     def text(self) -> str:
-        """For people: `a calendar month (UTC)`."""
+        """The period as text for people: `a calendar month (UTC)`."""
         name = _NAMES[self.unit]
         period = f"a calendar {name}" if self.number == 1 else f"{self.number} calendar {name}s"
         midnight = self.start.replace(day=1, hour=0, minute=0, second=0)
@@ -83,8 +84,8 @@ class Calendar:
         return Span(self._starts_s(place), self._starts_s(place + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """When periods start, in unix seconds: the last start up to `from` first, then each up to
-        the first after `to`."""
+        """Yield the starts of periods in unix seconds, from the last start up to `from_s` to the
+        first start after `to_s`."""
         place = self._place(from_s)
         while True:
             starts_s = self._starts_s(place)
@@ -101,7 +102,8 @@ class Calendar:
             place = months // (self.number * _MONTHS[self.unit])
         else:
             place = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # Off by one where the day of the month is to come, or where the clock is set back.
+        # The estimate is off by one if the day of the month is still to come, or if the clock was
+        # set back.
         while self._starts_s(place) > at_s:
             place -= 1
         while self._starts_s(place + 1) <= at_s:

@@ -18,12 +18,12 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MOST_BAD_RATIO: Final = Fraction(9, 10)
-"""A pair whose factor asks for a larger share of bad events than this alerts at this share.
+"""A pair alerts at this share of bad events if its factor would require a larger share.
 
-The budget of a loose target is so large that a total failure burns it slowly: 10 times too fast
-at 90 %, so a factor of 14.4 is never reached. If a pair alerts at a share of 9/10 bad events, it
-alerts once a total failure has lasted for 9/10 of its long window. At a share of 10/10, a single
-good event would keep it from alerting.
+A loose target has a large budget, which even a total failure burns slowly: at a target of 90 %, 10
+times too fast, so a factor of 14.4 is never reached. With a limit of 9/10, the pair alerts once a
+total failure has lasted for 9/10 of its long window. With a limit of 10/10, a single good event
+would prevent the alert.
 """
 
 
@@ -40,7 +40,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """A policy as its file states it, made for periods of `period_s` and longer."""
+    """A policy as defined in its file, for periods of at least `period_s`."""
 
     name: str
     source: str
@@ -51,8 +51,9 @@ class PolicyFile:
     def over(self, period_s: int, budget: Fraction) -> Policy:
         """Return the policy for a period and a budget.
 
-        Factors are `budget_share × period / long`, capped where a total failure would not reach
-        them. If a cap makes pairs equal in severity and factor, only the shortest is kept.
+        The factors are `budget_share × period / long`, limited to what a total failure can reach.
+        If this limit gives two pairs the same severity and factor, the result contains only the
+        pair with the shorter windows.
         """
         cap = MOST_BAD_RATIO / budget
         pairs: list[Pair] = []
@@ -67,11 +68,11 @@ class PolicyFile:
 def policy_for(period_s: int, budget: Fraction) -> Policy:
     """Return the built-in policy of an objective.
 
-    It is the one for the longest period up to the objective's, so that no factor is below those of
-    its source.
+    Among the policies whose period is not longer than the objective's, the one with the longest
+    period is returned. So no factor is below that of the policy's source.
 
     Args:
-        period_s: the objective's period, at least that of the shortest policy.
+        period_s: the objective's period, at least as long as the shortest policy's.
         budget: the share of events that may be bad.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]

@@ -8,7 +8,8 @@ from alerts.errors import shown
 from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key: written out, in an environment variable, in a file."""
+"""Suffixes of a key. The secret is the value itself (no suffix), in an environment variable, or in
+a file."""
 LONGEST: Final = 4_096
 
 
@@ -71,5 +72,5 @@ def _content(reader: Reader, name: str, path: Path) -> str:
     except OSError as error:
         raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # Not chained: the cause contains the file's content.
+        # The exception is not chained, because its cause contains the file's content.
         raise reader.error(name, f"{shown(str(path))}: is not ASCII text") from None

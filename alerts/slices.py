@@ -1,10 +1,11 @@
 """Time slices: time is cut into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if the share of good events in it is below its own target. A slice without events is
-neither. The budget is then of slices, so a bad minute at night weighs as much as one at noon.
+A slice is bad if its share of good events is below the slice's own target. A slice without events
+is neither good nor bad. The budget consists of slices, so a bad minute at night weighs as much as
+one at noon.
 
-Slices end at whole multiples of their length since 1970, as the steps of a PromQL subquery do: the
-rules and the live evaluator cut the same ones.
+Slices end at whole multiples of their length since 1970, like the steps of a PromQL subquery, so
+the rules and the live evaluator use the same slices.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -20,12 +21,12 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """How time is cut, and when a slice is good.
+    """The length of the slices, and when a slice is good.
 
     Args:
-        length_s: of a slice.
+        length_s: length of a slice in seconds.
         target: the share of a slice's events that must be good.
-        target_written: the same as people read it.
+        target_written: the target as text for people.
     """
 
     length_s: int
@@ -34,7 +35,7 @@ class Slices:
 
     @property
     def length(self) -> str:
-        """The length as people read it: 1m."""
+        """The length as text for people, such as 1m."""
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
@@ -42,11 +43,11 @@ class Slices:
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[Bucket], until_s: int) -> list[Bucket]:
-        """One event for each slice that had any.
+        """Return one event for each slice that had events.
 
         Args:
-            buckets: counts of events; no bucket reaches from one slice into the next.
-            until_s: slices that end later are not over, and are left out.
+            buckets: counts of events; no bucket crosses the boundary of two slices.
+            until_s: slices that end later are left out, because they are not complete.
         """
         totals: dict[int, Counts] = {}
         for each in buckets:

@@ -1,8 +1,8 @@
 """Strict YAML: every value keeps its line and its text.
 
-Numbers stay text until they are parsed exactly (a target of 0.999 is not a float). Features beyond
-plain data are refused: anchors and aliases (a few lines can expand to billions of nodes), tags,
-duplicate keys, and keys that are not text.
+Numbers stay text until they are parsed exactly (a target of 0.999 is not a float). Only plain data
+is allowed. The following are errors: anchors and aliases (a few lines can expand to billions of
+nodes), tags, duplicate keys, and keys that are not text.
 """
 
 import re
@@ -20,13 +20,13 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters and lone surrogates, which an escape in quotes can yield: they act on a
-terminal, end comments of PromQL, and cannot be written as UTF-8."""
+"""Control characters and lone surrogates, which an escape in quotes can produce. Control characters
+can change a terminal or end a PromQL comment. Lone surrogates cannot be encoded as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A scalar as written; `plain` if it has no quotes."""
+    """A scalar as written. `plain` is True if it has no quotes."""
 
     line: int
     text: str
@@ -43,7 +43,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A mapping; `lines` has the line of each key."""
+    """A mapping. `lines` has the line number of each key."""
 
     line: int
     fields: Mapping[str, "Node"]
@@ -54,10 +54,10 @@ Node = Text | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
-    """Return the documents of a YAML text without empty ones.
+    """Return the documents of a YAML text, except empty documents.
 
     Raises:
-        DocumentError: the text is not YAML, or has more than plain data.
+        DocumentError: the text is not YAML, or contains more than plain data.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(
@@ -76,7 +76,7 @@ def read_documents(text: str, file: str) -> list[Node]:
 
 
 class _Builder:
-    """Builds nodes from the parser's events, so that each is checked before it is built."""
+    """Builds nodes from the parser's events, so that each node is checked before it is built."""
 
     def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
         self._events = events
@@ -99,9 +99,12 @@ class _Builder:
             raise DocumentError(self._file, line, "", f"nested more than {MAX_DEPTH} deep")
         if getattr(event, "anchor", None) is not None:
             raise DocumentError(
-                self._file, line, "", "anchors and aliases (& and *) are not allowed: write it out"
+                self._file,
+                line,
+                "",
+                "anchors and aliases (& and *) are not allowed: write the value out",
             )
-        # Only an explicit tag is set here; a quoted text has none.
+        # `tag` is set only for explicit tags; a quoted text has none.
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):
@@ -146,7 +149,7 @@ class Reader:
 
     Args:
         node: the mapping.
-        file: its name as the user gave it.
+        file: the file's name as the user gave it.
         path: the node's path in its document.
         keys: the allowed keys.
     """
@@ -212,7 +215,7 @@ class Reader:
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return some of the allowed texts without repetition; all if the key is absent."""
+        """Return the chosen texts, each once; all allowed texts if the key is absent."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"some of: {', '.join(allowed)}")
@@ -235,7 +238,7 @@ class Reader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Return the seconds of a duration (30d); of the default if the key is absent."""
+        """Return a duration such as `30d` in seconds. If the key is absent, use the default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:

@@ -1,7 +1,8 @@
 """The names of metrics, labels and recorded series of objectives.
 
-The counters on Tailspan's `/metrics`, per objective (`slo`), and the series that the generated
-rules record from them. Names of series over a window end in the window.
+The names are those of the counters on Tailspan's `/metrics`, per objective (`slo`), and of the
+series that the generated rules record from them. The name of a series over a window ends in the
+window.
 """
 
 from typing import Final
@@ -15,23 +16,24 @@ EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
 REQUESTS: Final = "tailspan_requests_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The time, while the counters exist: its minimum over a window is when they began."""
+"""The evaluation time while the counters exist. Its minimum over a window is the time when the
+counters first existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
 """For Prometheus queries with `by`: the groups that have a place."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
-"""The share of the period's budget that is left; below 0 if overspent."""
+"""The share of the period's budget that is left; negative if overspent."""
 PERIOD_START: Final = "slo:tailspan_period_start:timestamp_seconds"
 PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The bounds of a calendar period, in unix seconds."""
 PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
-"""The start of a calendar period as a label of the series recorded in it."""
+"""Label of the series that are recorded in a calendar period. Its value is the period's start."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""How long the remaining budget lasts at the present burn rate; absent if nothing burns, or if a
-calendar period ends before."""
+"""How long the remaining budget lasts at the present burn rate. Absent if the budget does not burn,
+or if a calendar period ends earlier."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -52,7 +54,7 @@ def bad_events(window: str) -> str:
 
 
 def in_period(name: str) -> str:
-    """Return the series that has the calendar period of each sample as a label."""
+    """Return the series whose samples have their calendar period as a label."""
     return name.replace("slo:tailspan_", "slo:tailspan_period_")
 
 
@@ -62,13 +64,14 @@ def coverage(window: str) -> str:
 
 
 def alerting_burn(window: str) -> str:
-    """Return the series of a pair's long burn rate, absent unless the pair alerts.
+    """Return the series of a pair's long burn rate, which is absent unless the pair alerts.
 
-    If pairs share the long window, `window` also contains the short window and the severity.
+    If several pairs share the long window, `window` also contains the short window and the
+    severity.
     """
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """Return the series of the burn rate. It is for display; no alert uses it."""
+    """Return the series of the burn rate, which is only for display. Alerts do not use it."""
     return f"slo:tailspan_burn_rate:ratio{window}"

@@ -44,7 +44,7 @@ def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Outcomes, tokens, costs, phases and latencies by replica."""
+    """Yield outcomes, tokens, costs, phases and latencies by replica."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -80,7 +80,7 @@ def request_families(
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
-    """Outcomes, tokens and costs by tenant."""
+    """Yield outcomes, tokens and costs by tenant."""
     yield from _count_families(
         by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
     )
@@ -110,7 +110,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Quantiles of the last minutes, by replica, by model and by tenant."""
+    """Yield quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -135,7 +135,7 @@ def _summaries(
 
 
 def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
-    """Gauges of engines that still send samples, and totals of all engines."""
+    """Yield gauges of engines that still send samples, and totals of all engines."""
     for name, of in ENGINE_GAUGES.items():
         gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
@@ -161,9 +161,10 @@ def slo_families(
     goodputs: Mapping[str, Goodput],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Good events, all events and the target, per objective and group; at 0 from the start.
+    """Yield good events, all events and the target, per objective and group; at 0 from the start.
 
-    Every series has a label for each field that groups any objective; it is empty for the others.
+    Every series has a label for each field that any objective groups by. The label is empty if the
+    series' own objective does not group by it.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
@@ -196,7 +197,7 @@ def slo_families(
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:
-    """The collector's own counters."""
+    """Yield the collector's own counters."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})

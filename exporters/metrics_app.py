@@ -23,9 +23,10 @@ def metrics_app(
     Args:
         exposition: writes the metrics.
         ready: whether telemetry is being received and stored.
-        failing: the failing parts and why: first those without which telemetry is lost, then the
-            others. With one of the first it is not ready. With one of the others it is ready and
-            names the part, because senders would otherwise lose more.
+        failing: the failing components with their reasons, in two lists: vital components, without
+            which telemetry is lost, and other components. If a vital component fails, the answer is
+            "not ready". If another component fails, the answer is "ready" with its name, because
+            senders would otherwise lose more telemetry.
     """
     scrapes = _SharedScrapes(exposition)
 

@@ -55,14 +55,14 @@ class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: the collector's own counters; None for none of their series.
+        report: the collector's own counters; without it, their series are omitted.
         clock_unix_ns: the current time.
         labels: limits on label values.
         recent: remembers the requests that were counted.
         objectives: by name; their good events are counted.
         targets: target ratio of each objective.
         placed: the groups of an objective that are counted separately.
-        notifications: attempts by channel and result; None for no such series.
+        notifications: attempts by channel and result; None omits their series.
         usd_per_s: price of a second of a replica's engine; None if unknown.
     """
 
@@ -113,8 +113,7 @@ class PrometheusExporter(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Count stored rows. Repeated requests are not counted again, and a repeated sample changes
-        nothing."""
+        """Count stored rows. Repeated requests and samples are not counted again."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in samples:
@@ -128,7 +127,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples; a sample older than the latest one changes nothing."""
+        """Add GPU samples; a sample that is older than the latest one is ignored."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -137,7 +136,7 @@ class PrometheusExporter(Families):
                     self._gpus.add(sample)
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """Count reports of requests in flight; repeated ones are not counted again."""
+        """Count reports of requests in flight; repeated reports are not counted again."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             ids = [each.trace_id + each.span_id for each in reports]
@@ -189,7 +188,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests as of when they arrived."""
+        """Count the waiting requests at the time of their arrival."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -209,7 +208,7 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count: those from servers that were not counted before."""
+        """Return the rows to count: rows from servers that were not counted before."""
         if Source.CLIENT in rows.column("source"):  # a client's server may not be monitored
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])

@@ -1,6 +1,7 @@
-"""The processes that `tailspan up` starts beside itself: the explorer, and the simulator.
+"""The child processes of `tailspan up`: the explorer and the simulator.
 
-They never outlive it. It ends them when it ends; where it cannot, the leash does.
+They never outlive their parent. The parent ends them when it ends; if it cannot, server/leash.py
+does.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ _WIDEST = 200
 
 
 class ChildError(Exception):
-    """A child cannot be started; the message has the reason."""
+    """A child process cannot be started. The message has the reason."""
 
 
 class Child:
-    """A process of ours. It is asked to end when we do, and made to when it does not."""
+    """A child process. It is terminated when its parent ends, and killed if it does not react."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -36,15 +37,17 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has yet to end."""
+        """Whether the process runs."""
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait for its end; its exit status, negative for the signal that ended it."""
+        """Wait until the process ends; return its exit status, or the negative number of the signal
+        that ended it.
+        """
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
-        """End it, politely first."""
+        """Terminate the process; kill it if it does not end in time."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -54,12 +57,12 @@ class Child:
             await self._process.wait()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     def last_words(self, lines: int = 8) -> str:
-        """The end of its log, fit for a terminal."""
+        """Return the end of the process's log, safe for a terminal."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(log.seek(0, os.SEEK_END) - _LOG_END_BYTES, 0))
@@ -72,13 +75,13 @@ class Child:
 async def start(
     name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
 ) -> Child:
-    """Start a child in a session of its own, so that Ctrl-C reaches it through us alone.
+    """Start a child process in its own session, so that Ctrl-C does not reach it directly.
 
     Args:
-        name: what to call it in messages.
-        command: its command line, with the whole path of the program.
-        environment: variables added to ours.
-        log: where its output goes; begun anew.
+        name: its name in messages.
+        command: its command line, with the full path of the program.
+        environment: variables added to the parent's environment.
+        log: file for its output; overwritten.
 
     Raises:
         ChildError: the log cannot be written, or the program cannot be run.
@@ -101,13 +104,13 @@ async def start(
 def _begin(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
-    log.chmod(FILE_MODE)  # one of an earlier version may be open to other users
-    # Appending: were two to share it, neither would write over the other's lines.
+    log.chmod(FILE_MODE)  # an earlier version may have left the file readable by other users
+    # Append, so that two processes with the same log do not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)
     return output
 
 
 def ourselves(*arguments: str) -> tuple[str, ...]:
-    """The command line of another `tailspan` verb, in this same environment."""
+    """Return the command line of another `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

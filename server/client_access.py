@@ -1,4 +1,4 @@
-"""What a client of `tailspan up` presents: a token, a certificate."""
+"""The credentials of a client of `tailspan up`: a token and a certificate."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What each request presents."""
+    """The token, TLS settings and certificate that each request uses."""
 
     token: str | None = field(default=None, repr=False)
     tls: bool = False
     ca: Path | None = None
     client: tuple[Path, Path] | None = None
-    """Certificate and key."""
+    """Paths of the certificate and its key."""
 
     @property
     def scheme(self) -> str:
-        """The scheme of the addresses."""
+        """The scheme of the URLs."""
         return "https" if self.tls else "http"
 
     def headers(self) -> dict[str, str]:
-        """What every request bears; lower case, as gRPC wants it."""
+        """The headers of every request, in lower case, as gRPC requires."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:
-        """For HTTP; None for plaintext."""
+        """Return the TLS settings for HTTP; None for plaintext."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca)
@@ -35,7 +35,7 @@ class Access:
         return context
 
     def channel(self, where: str) -> Any:
-        """A gRPC channel."""
+        """Return a gRPC channel."""
         import grpc
 
         options = [("grpc.enable_http_proxy", 0)]
@@ -49,4 +49,4 @@ class Access:
 
 
 OPEN = Access()
-"""Where nothing is asked for."""
+"""Access without credentials."""

@@ -1,4 +1,4 @@
-"""What guards the endpoints of `tailspan up`."""
+"""Access control and limits of the endpoints of `tailspan up`."""
 
 from dataclasses import dataclass, field
 
@@ -10,18 +10,18 @@ from collector.listen.tls import Tls
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccess:
-    """Who may use the ports, under which names, and how much at a time."""
+    """Who may use the ports, under which names, and with which limits."""
 
     tokens: Tokens | None = None
     tls: Tls | None = None
     limits: Limits | None = None
     """None for the default."""
     hosts: AllowedHosts | None = None
-    """The names under which the HTTP ports may be addressed; None for the default."""
+    """The names that clients may use for the HTTP ports; None for the default."""
     own_token: str | None = field(default=None, repr=False)
-    """The token that our own simulator sends."""
+    """The token of Tailspan's own simulator."""
     explorer_host: str | None = None
-    """The address of the explorer; None for that of the other ports."""
+    """The address of the explorer; None for the address of the other ports."""
 
     @property
     def scheme(self) -> str:

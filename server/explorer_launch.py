@@ -1,4 +1,4 @@
-"""How the explorer is started: one command line, for whoever runs it as a process."""
+"""The command line and the environment of the explorer's process."""
 
 import os
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from analysis.first_minute import ENVIRONMENT_KEY as PAST_KEY
 from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
 from collector.listen.host_check import names_in
@@ -14,7 +15,7 @@ from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
 from telemetry import child_process
 
-if TYPE_CHECKING:  # its library is only wanted where readers sign in
+if TYPE_CHECKING:  # its library is required only for sign-in
     from analysis.sign_in_file import SignIn
 
 DEFAULT_PORT: Final = 8501
@@ -22,7 +23,7 @@ DEFAULT_PORT: Final = 8501
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A process to start: its command line, and what to add to the environment."""
+    """A process to start: its command line, and variables to add to the environment."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -38,24 +39,28 @@ def launch(
     prices: Path | None = None,
     sign_in: tuple[Path, "SignIn"] | None = None,
     allowed_hosts: Sequence[str] = (),
+    simulated_past_s: tuple[int, int] | None = None,
 ) -> Launch:
-    """The explorer's process.
+    """Return the command and environment of the explorer's process.
 
     Args:
-        host: the address to listen on; loopback unless the caller decides otherwise.
+        host: the address to listen on.
         port: the port to listen on.
-        base_path: the path under which a proxy serves the page, without slashes around it.
-        database_url: a SQLAlchemy URL; None leaves the environment's, or the default.
-        objectives: the files and folders of those in force; none for those that come along.
-        prices: the price file in force; None leaves the environment's, or the list prices.
-        sign_in: the file of `--sign-in` and its content; None for no
-            sign-in. The process reads the file itself: a secret is on no command line.
-        allowed_hosts: names under which browsers may address the pages, beside addresses,
-            localhost, `host` and that of `sign_in`; added to those of the environment.
+        base_path: the path under which a proxy serves the explorer, without slashes at its ends.
+        database_url: a SQLAlchemy URL; None keeps the URL of the environment, or the default.
+        objectives: files and folders of objectives; empty for the built-in ones.
+        prices: the price file; None keeps the file of the environment, or the list prices.
+        sign_in: the file of `--sign-in` and its content; None for no sign-in. The process reads the
+            file itself, so no secret is on the command line.
+        allowed_hosts: names that browsers may use for the pages, in addition to addresses,
+            localhost, `host`, the name in `sign_in`, and those of the environment.
+        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends;
+            None without such a fleet.
 
     Returns:
-        The command, and the variables to add to the caller's environment. The database's URL
-        goes by the environment because it may hold a password, and command lines are public.
+        The command, and the variables to add to the caller's environment. The database's URL is one
+        of
+        the variables, because it may contain a password, and command lines are public.
     """
     options = {
         "server.address": host,
@@ -65,14 +70,15 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        # A config.toml in the working directory must not open what `ui.serving.routes` closes.
+        # A config.toml in the working directory must not enable routes that `ui.serving.routes`
+        # blocks.
         "server.enableCORS": "true",
         "server.enableXsrfProtection": "true",
         "server.enableStaticServing": "false",
         "server.scriptHealthCheckEnabled": "false",
         "server.enableWebsocketCompression": "false",
-        "server.maxUploadSize": "1",  # MB; uploads are refused before Streamlit sees them
-        "server.maxWidgetStateSize": "1",  # MB; as MOST_MESSAGE_BYTES of `ui.serving.routes`
+        "server.maxUploadSize": "1",  # MB; uploads are refused before they reach Streamlit
+        "server.maxWidgetStateSize": "1",  # MB; as in `ui.serving.routes`
         "global.developmentMode": "false",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
@@ -91,6 +97,8 @@ def launch(
         environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
     if allowed_hosts:
         environment[HOSTS_KEY] = ",".join(names_in(allowed_hosts, os.environ))
+    if simulated_past_s is not None:
+        environment[PAST_KEY] = "{}/{}".format(*simulated_past_s)
     return Launch(
         command=(
             *child_process.command("ui.serving.process"),

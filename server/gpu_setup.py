@@ -1,4 +1,4 @@
-"""Which GPUs `tailspan up` and `tailspan gpus` sample, and to which replicas they belong."""
+"""The GPUs that `tailspan up` and `tailspan gpus` sample, and the replicas that they belong to."""
 
 from dataclasses import dataclass, field
 
@@ -11,12 +11,12 @@ from collector.scrape.targets import Discovery
 
 @dataclass(frozen=True, slots=True)
 class GpuSetup:
-    """Where GPUs are read.
+    """The sources of GPU samples.
 
     Args:
         local: whether the GPUs of this machine are sampled.
         dcgm: dcgm-exporters to scrape.
-        dcgm_every_s: how often.
+        dcgm_every_s: seconds between scrapes.
         configured: replicas of GPUs, as configured.
     """
 
@@ -35,7 +35,7 @@ class GpuSetup:
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:
-        """Return what assigns GPUs to replicas.
+        """Return the object that assigns GPUs to replicas.
 
         Args:
             receives_engines: whether engines report to this process.

@@ -1,4 +1,4 @@
-"""The explorer and the simulator: child processes that are started again when they end."""
+"""The explorer and the simulator: child processes that are restarted when they end."""
 
 import asyncio
 import time
@@ -10,21 +10,37 @@ from server import children, probes
 from server.children import Child
 from server.explorer_launch import Launch
 from server.supervision import ChildEnded
+from telemetry.durations import parse_s
 from telemetry.tasks import Task
 
 EXPLORER_START_S: Final = 60.0
-FIRST_LOOK: Final = {"incident": "tenant_flood", "incident-before": "12m"}
-"""What `tailspan up --simulate` shows: a running incident that pages (tests/server)."""
+FIRST_LOOK: Final = {
+    "incident": "tenant_flood",
+    "incident-before": "5m",
+    "backfill": "20m",
+    "rate": "2",
+}
+"""What `tailspan up --simulate` shows: a running incident that pages (tests/cli), with the usual
+traffic of a quarter of an hour before it. A longer past, or more traffic, would take longer to
+simulate than a reader waits (benchmarks/first_minute.py)."""
+
+
+def first_past_s(now_unix_ns: int) -> tuple[int, int]:
+    """Return start and end, in unix seconds, of the past that a simulator sends if it starts
+    now."""
+    now_s = now_unix_ns // 10**9
+    return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
+
 
 Ends = asyncio.Queue[tuple[Child, int]]
 
 
 class _KeptChild:
-    """One child.
+    """A child process that is restarted.
 
     Args:
-        name: of the child and of its task.
-        ends: where to put a child that ended by itself, with its status.
+        name: name of the child and of its task.
+        ends: queue that receives the child and its status when the child ends by itself.
     """
 
     def __init__(self, name: str, ends: Ends) -> None:
@@ -34,11 +50,11 @@ class _KeptChild:
 
     @property
     def running(self) -> bool:
-        """Whether it has yet to end."""
+        """Whether the process runs."""
         return self.child is not None and self.child.running
 
     async def start(self) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             ChildError: it cannot be started.
@@ -46,11 +62,11 @@ class _KeptChild:
         raise NotImplementedError
 
     async def answers(self) -> bool:
-        """Return whether it works, once that is known."""
+        """Return whether the process works, after waiting until it is ready."""
         return True
 
     async def step(self) -> None:
-        """Start it where it has ended, and wait for its end.
+        """Restart the process if it has ended, and wait for its end.
 
         Raises:
             ChildEnded: it ended.
@@ -71,9 +87,9 @@ class KeptExplorer(_KeptChild):
 
     Args:
         launch: returns its command line and environment.
-        url: returns where it listens.
+        url: returns its address.
         logs: the folder of its log.
-        ends: as of `_KeptChild`.
+        ends: as for `_KeptChild`.
     """
 
     def __init__(
@@ -85,12 +101,12 @@ class KeptExplorer(_KeptChild):
         self._log = logs / "explorer.log"
 
     async def start(self) -> None:
-        """Start it."""
+        """Start the process."""
         start = self._launch()
         self.child = await children.start("explorer", start.command, start.environment, self._log)
 
     async def answers(self) -> bool:
-        """Wait until it serves; False when it ended or took too long."""
+        """Wait until the explorer responds; return False if it ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
         while self.running and time.monotonic() < deadline:
             if (await asyncio.to_thread(probes.get, f"{self._url()}/_stcore/health")).ok:
@@ -100,13 +116,13 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """A simulated fleet, in a process of its own: its backfill would starve the collector.
+    """A simulated fleet in its own process, because its backfill would delay the collector.
 
     Args:
-        endpoint: returns where it sends.
-        token: the bearer token that it shows.
+        endpoint: returns the collector's address.
+        token: the bearer token that it sends.
         logs: the folder of its log.
-        ends: as of `_KeptChild`.
+        ends: as for `_KeptChild`.
     """
 
     def __init__(
@@ -120,7 +136,7 @@ class KeptSimulator(_KeptChild):
         self._log = logs / "simulator.log"
 
     async def start(self) -> None:
-        """Start it; after its first start without the past, which the first one sent."""
+        """Start the process. Only the first start sends the past."""
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",

@@ -1,8 +1,8 @@
-"""The likely cause of an incident, as a sentence for whoever is paged, found in the background.
+"""The likely cause of an incident, as a sentence for notifications, found in the background.
 
-A page never waits for it. The diagnosis reads every request of the stretch, so it runs in a process
-of its own with limits of time and memory; whatever happens to that process, the next page goes out.
-It is asked again while the incident goes on, but not at each evaluation.
+A notification never waits for the cause. The diagnosis reads every request of the time range, so it
+runs in its own process with limits of time and memory. If that process fails, notifications are
+still sent. While the incident is open, the diagnosis is repeated, but not at each evaluation.
 """
 
 import json
@@ -27,30 +27,33 @@ from telemetry.tasks import Task
 AGAIN_S: Final = 300
 
 MOST_S: Final = 60
-"""How long the process may take, by the clock and of the processor. A million requests take about a
-second (benchmarks/explain.py)."""
+"""Limit of the process's elapsed time and processor time, in seconds.
+
+A million requests take about a second (benchmarks/explain.py).
+"""
 
 MOST_BYTES: Final = 4 * 2**30
-"""The limit of its address space. A million requests take about 400 MB."""
+"""Limit of the process's address space. A million requests take about 400 MB."""
 
 _ANSWER_BYTES: Final = 65_536
 
 Ask = Callable[[Objective, IncidentRow, int], str | None]
-"""The sentence for an incident as of an instant; None where there is none. May take its time."""
+"""A function that returns the sentence for an incident at an instant, or None without a cause. It
+may take long."""
 
 _log = logging.getLogger(__name__)
 
 
 class AskError(Exception):
-    """The process did not answer; the message has its exit status."""
+    """The process did not respond. The message has its exit status."""
 
 
 class LikelyCauses:
-    """Remembers what was found, and has the rest looked for, one incident at a time.
+    """A cache of causes, which are searched for one incident at a time.
 
     Args:
-        ask: finds the sentence, on a thread of its own.
-        found: called after each answer, from that thread.
+        ask: finds the sentence; called in its own thread.
+        found: called after each search, from that thread.
     """
 
     def __init__(self, ask: Ask, found: Callable[[], None] = lambda: None) -> None:
@@ -61,13 +64,13 @@ class LikelyCauses:
         self._asking = threading.Lock()
 
     def __call__(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        """Return the cause that is known by now, without waiting."""
+        """Return the cause if it is known, without waiting."""
         key = (incident.slo, incident.severity, incident.fired_unix_s)
         asked_s, known = self._known.get(key, (-AGAIN_S, None))
         over = incident.ended_unix_s is not None
         due = at_s - asked_s >= AGAIN_S and not (over and known is not None)
         if due and self._asking.acquire(blocking=False):
-            # What was found once is not forgotten because it is passing.
+            # Keep a known cause while the new search runs.
             self._known[key] = at_s, known
             self._forget(at_s)
             threading.Thread(
@@ -95,18 +98,18 @@ class LikelyCauses:
         self._found()
 
     def _forget(self, at_s: int) -> None:
-        """Forget incidents that were not asked about for a day."""
+        """Remove incidents that were not requested for a day."""
         for key, (asked_s, _) in list(self._known.items()):
             if at_s - asked_s > 86_400:
                 del self._known[key]
 
 
 def asked_apart(engine: Engine) -> Ask:
-    """Ask in a process of its own, which opens the same database for reading."""
+    """Return a function that searches in its own process, with the same database."""
     url = engine.url.render_as_string(hide_password=False)
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        # The address may hold a password: it goes by standard input, not as an argument.
+        # The address may contain a password, so it is sent on standard input, not as an argument.
         question = pickle.dumps((url, objective, incident, at_s))
         try:
             done = subprocess.run(
@@ -130,7 +133,7 @@ def asked_apart(engine: Engine) -> Ask:
 
 
 def find(engine: Engine, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-    """A sentence; None where the objective is on no latency, or no cause is found."""
+    """Return a sentence; None if the objective has no latency target, or no cause is found."""
     found = incident_verdict(engine, objective, incident, at_s)
     return None if found is None else found.sentence
 

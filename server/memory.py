@@ -1,8 +1,8 @@
-"""A process that runs for weeks gives back what it no longer needs.
+"""Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread an arena of its own, and Arrow's allocator keeps what was freed for later:
-of many threads that take turns with megabytes, each keeps some, which is a quarter of all memory
-(benchmarks/ingest.py). Python's lock lets them take turns anyway, so two arenas do.
+glibc gives each thread an arena, and Arrow's allocator keeps freed memory. With many threads that
+take turns, each thread keeps some megabytes, a quarter of all memory (benchmarks/ingest.py). Two
+arenas are enough, because Python's lock makes the threads take turns.
 """
 
 import ctypes
@@ -12,11 +12,14 @@ import pyarrow as pa
 
 ARENAS: Final = 2
 _M_ARENA_MAX: Final = -8
-"""From glibc's <malloc.h>."""
+"""The constant from glibc's <malloc.h>."""
 
 
 def keep_little() -> None:
-    """Set it so, for this process; before it starts threads. Another libc is left as it is."""
+    """Limit the allocators of this process; call this before it starts threads.
+
+    It has no effect with another libc.
+    """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

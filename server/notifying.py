@@ -1,6 +1,7 @@
-"""Notifying while Tailspan runs: a thread for each channel, so that a slow one delays no other.
+"""Notify while Tailspan runs: one thread per channel, so that a slow channel delays no other.
 
-The threads are daemons: what one has under way when all ends is tried again the next time.
+The threads are daemons. An attempt that is interrupted by the end of the process is repeated after
+the next start.
 """
 
 import logging
@@ -22,7 +23,7 @@ from store.errors import StoreError
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""How often a channel looks whether something is due; new things wake it at once."""
+"""Seconds between a channel's checks of the outbox. A new entry wakes the channel at once."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 
@@ -30,17 +31,17 @@ _log = logging.getLogger(__name__)
 
 
 class Notifying:
-    """Fills the outbox after each evaluation and delivers it.
+    """The threads that fill the outbox after each evaluation and deliver its messages.
 
     Args:
         engine: from `open_database`.
-        objectives: those whose incidents are notified.
-        channels: who is notified.
-        explorer_url: returns where links lead; None for no link.
-        simulated: whether the data are.
-        say: prints a line; the second argument is whether something is wrong.
-        clock_unix_ns: the present.
-        ask: finds the likely cause of an incident; None for in a process of its own.
+        objectives: the objectives with notifications.
+        channels: the receivers.
+        explorer_url: returns the address for links; None for no link.
+        simulated: whether the data is simulated.
+        say: prints a line; its second argument is whether the line is an error.
+        clock_unix_ns: returns the current time.
+        ask: finds the likely cause of an incident; None searches in its own process.
     """
 
     def __init__(
@@ -85,15 +86,15 @@ class Notifying:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Wait for the first evaluation, then begin."""
+        """Start the outbox thread, which waits for the first evaluation."""
         self._start(OUTBOX, self._fill)
 
     def evaluated(self) -> None:
-        """Objectives have just been evaluated; returns at once."""
+        """Signal that objectives were evaluated. Returns at once."""
         self._evaluated.set()
 
     def stop(self) -> None:
-        """Begin no more attempts, and wait a moment for those under way."""
+        """Start no more attempts, and wait a moment for the current ones."""
         self._stop.set()
         for event in (self._evaluated, *self._wakes):
             event.set()
@@ -102,7 +103,7 @@ class Notifying:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Attempts since the start, by channel and result."""
+        """Return the number of attempts since the start, by channel and result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -122,7 +123,7 @@ class Notifying:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Not before: what was under way at the last end may be over by now.
+                # Start delivery after the first evaluation, because old incidents may have ended.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -146,14 +147,14 @@ class Notifying:
             wake.wait(POLL_S)
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Take a step; what it meets ends no thread, for the next may do."""
+        """Run a step and return whether it succeeded. A failure does not end the thread."""
         task = self.tasks[name]
         try:
             step()
         except StoreError as error:
             task.failed(error)
             _log.warning("%s: the outbox cannot be used: %s", task.name, error)
-        except Exception as error:  # a defect of ours
+        except Exception as error:  # a defect
             task.failed(error)
             _log.exception("%s: a step failed; trying again", task.name)
         else:
@@ -172,7 +173,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about an attempt; None if it is not new."""
+    """Return a line about an attempt; None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

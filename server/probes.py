@@ -1,7 +1,7 @@
-"""One look at a thing over HTTP: does it answer, and with what.
+"""A single HTTP request to check whether a server responds.
 
-Whoever answers is a stranger: a look ends in time whatever comes back and however slowly,
-goes nowhere but to the address it was given (no proxy, no redirect), and reads only so much.
+The server is not trusted. The request has a time limit for any response, follows no proxy or
+redirect, and reads a limited number of bytes.
 """
 
 import http.client
@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `status` is None if there was none, and `reason` is why."""
+    """A response. `status` is None if there was no response; `reason` is then the error."""
 
     status: int | None
     reason: str
@@ -28,7 +28,7 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether it answered that all is well."""
+        """Whether the response reports success."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
@@ -45,13 +45,13 @@ def get(
     *,
     most_bytes: int | None = None,
 ) -> Answer:
-    """GET; never raises for what it meets.
+    """Send a GET request. Errors are returned, never raised.
 
     Args:
-        url: http or https.
-        timeout_s: for all of it: the name, the connection, the last byte.
-        access: what to show.
-        most_bytes: of the answer, what is beyond is left unread; None for `MOST_BYTES`.
+        url: an http or https URL.
+        timeout_s: limit for the whole request: name, connection and last byte.
+        access: the credentials to send.
+        most_bytes: maximum number of bytes to read; None for `MOST_BYTES`.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
 
@@ -63,7 +63,7 @@ def post(
     timeout_s: float = TIMEOUT_S,
     access: Access = OPEN,
 ) -> Answer:
-    """POST; the rest as `get`."""
+    """Send a POST request; otherwise the same as `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 
@@ -75,8 +75,9 @@ def _in_time(
     access: Access,
     most_bytes: int | None = None,
 ) -> Answer:
-    # A socket's timeout is per read: one byte a second would hold us for ever, and looking up
-    # a name has none at all. The thread of a look that takes too long is left to itself.
+    # A socket's timeout applies to each read, so one byte per second would block for ever. Looking
+    # up a name has no timeout at all. Therefore the request runs in a thread, which is abandoned
+    # after the time limit.
     answers: SimpleQueue[Answer] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(
@@ -130,7 +131,7 @@ def _ask(
         return Answer(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
         return Answer(None, f"the answer is not HTTP ({type(error).__name__})")
-    except ValueError as error:  # not an address, or a name that cannot be one
+    except ValueError as error:  # not an address, or not a valid name
         return Answer(None, f"no http address: {error}")
-    except Exception as error:  # a thread that ended without an answer would pass for a slow server
+    except Exception as error:  # otherwise the failed thread would look like a slow server
         return Answer(None, f"asking failed: {type(error).__name__}: {error}")

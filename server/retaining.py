@@ -1,4 +1,4 @@
-"""Rolling requests up, and forgetting what is old, while Tailspan runs."""
+"""Compute rollups and delete old data while Tailspan runs."""
 
 import asyncio
 from contextlib import suppress
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 from sqlalchemy import Engine
 
-from store.alerting.notifications import forget_told
+from store.alerting.notifications import delete_old_notifications
 from store.replicas.engine_starts import delete_starts
 from store.retention import (
     KEEP_HOURS_NS,
@@ -26,18 +26,18 @@ from telemetry.corroborated_time import CorroboratedClock
 EVERY_S = 60.0
 
 KEEP_TOLD_S = 90 * 86_400
-"""How long notifications of an incident that is over are kept."""
+"""Seconds for which the notifications of a resolved incident are kept."""
 
 AT_ONCE = 20
-"""Rollups made before it is looked whether to stop."""
+"""Number of rollups to compute before checking again whether to stop."""
 
 TOLD_EVERY = 1_000
-"""How often the progress is printed: an older database has thousands to make."""
+"""Number of rollups between progress messages. An older database has thousands to compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long what is kept; None is for ever."""
+    """Retention of each kind of data; None means for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
@@ -45,21 +45,21 @@ class Keep:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Set a clock by what is stored, before anything is deleted.
+    """Set a clock from the stored data, before data is deleted.
 
     Raises:
-        StoreUnavailable: the database does not answer.
+        StoreUnavailable: the database does not respond.
     """
     clock.begin(newest_unix_ns(engine), deleted_until_unix_ns(engine))
 
 
 class Retaining:
-    """Rolls up and forgets.
+    """The task that computes rollups and deletes old data.
 
     Args:
         engine: from `open_database`.
-        keep: how long.
-        clock: what the present is, and up to when it is safe to delete.
+        keep: the retention.
+        clock: the current time, and the time up to which deletion is safe.
     """
 
     def __init__(self, engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:
@@ -70,13 +70,14 @@ class Retaining:
         self._begun = False
 
     async def step(self) -> None:
-        """Look once.
+        """Compute rollups and delete old data once.
 
         Raises:
-            StoreError: the database does not answer; what was done is kept.
+            StoreError: the database does not respond. Completed work is kept.
         """
         if not self._begun:
-            # First of all what is there is counted, by who evaluates objectives.
+            # Wait first, so that the evaluator can count the stored requests before they are
+            # deleted.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         forgotten = await retain(self._engine, self._keep, self._clock)
@@ -93,13 +94,13 @@ def _say(text: str) -> None:
 
 
 async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
-    """Roll up and forget once.
+    """Compute rollups and delete old data once.
 
     Returns:
-        How many requests and samples were deleted.
+        The number of deleted requests and samples.
 
     Raises:
-        StoreUnavailable: the database cannot be used; what went before is done.
+        StoreUnavailable: the database cannot be used. Completed work is kept.
     """
     await _settle(engine, clock() // 10**9)
     now = clock.deletable_unix_ns
@@ -108,19 +109,19 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
-    await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     return forgotten
 
 
 async def _settle(engine: Engine, now_s: int) -> None:
-    """Make what is marked, in slices: who stops waits for one of them at most."""
+    """Compute the marked rollups in slices, so that a stop waits for at most one slice."""
     made, told_at = 0, TOLD_EVERY
     while True:
         done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
         made += done.made
         if made >= told_at:
             told_at += TOLD_EVERY
-            _say(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
+            _say(f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left.")
         if not done.left:
             return

@@ -1,4 +1,4 @@
-"""Which servers' /metrics `tailspan up` scrapes."""
+"""The servers whose /metrics `tailspan up` scrapes."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from collector.scrape.targets import Discovery
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSetup:
-    """The targets, and how often they are scraped."""
+    """The targets, and the interval between scrapes."""
 
     places: tuple[Discovery, ...] = ()
     every_s: float = 5.0

@@ -1,4 +1,4 @@
-"""Being asked to stop: once is a wish, twice is an order."""
+"""Stop on signals: the first requests an orderly stop, the second ends the process at once."""
 
 import asyncio
 import os
@@ -6,13 +6,13 @@ import signal
 from collections.abc import Callable
 
 ONE_WISH_S = 1.0
-"""Ctrl-C often arrives twice: from the terminal, and from a parent that passes it on."""
+"""Seconds in which a second signal is ignored: the terminal and a parent may both send it."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
-    """An event that Ctrl-C, SIGTERM, and the end of the terminal set.
+    """Return an event that Ctrl-C, SIGTERM, and the end of the terminal set.
 
-    A second of them ends the process there and then, as the signal would have.
+    A second signal ends the process at once, as the signal would have done.
 
     Args:
         at_once: called before that, from the event loop.

@@ -1,9 +1,10 @@
-"""All of Tailspan in one event loop: the collector, the exporter, and the explorer beside them."""
+"""All of Tailspan in one event loop: the collector, the exporter, and the explorer's process."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,7 +13,6 @@ import click
 from sqlalchemy import Engine
 from starlette.types import ASGIApp
 
-from alerts.evaluation.counting import EVALUATION_S
 from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
@@ -45,7 +45,7 @@ from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
 from server.explorer_launch import Launch, launch
 from server.gpu_setup import GpuSetup
-from server.kept_children import Ends, KeptExplorer, KeptSimulator
+from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
 from server.notifying import Notifying
 from server.retaining import EVERY_S as RETAIN_EVERY_S
 from server.retaining import Keep, Retaining, begin
@@ -65,19 +65,21 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
+"""Maximum seconds between two successful evaluations: twenty intervals, because the first
+evaluation counts all stored requests, which may take minutes."""
 RETENTION_QUIET_S = 3_600.0
-"""The first run after an upgrade makes thousands of rollups."""
+"""Maximum seconds between two successful runs: the first run after an upgrade computes thousands of
+rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""Paths that an orchestrator probes. They need no token, and any Host header is allowed."""
-NAMELESS = "a server that gives no name (service.instance.id)"
+"""Paths for an orchestrator's probes. They require no token, and allow any Host header."""
+NAMELESS = "a server without a name (service.instance.id)"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports to listen on; 0 takes a free one."""
+    """The ports to listen on; 0 takes a free port."""
 
     grpc: int = 4317
     http: int = 4318
@@ -86,7 +88,7 @@ class Ports:
 
 
 class Arrivals:
-    """Records which replicas have sent data, so that the first data of each is announced."""
+    """The replicas that have sent data, so that the first data of each replica is announced."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
@@ -118,26 +120,26 @@ class Stack:
     """The running parts. `async with` starts them, and stops them in the reverse order.
 
     Args:
-        engine: the database; it stays the caller's to dispose of.
-        database_url: the same, for the explorer's process.
+        engine: the database. The caller disposes of it.
+        database_url: the URL of the same database, for the explorer's process.
         host: the address to listen on.
-        ports: where on it.
+        ports: the ports to listen on.
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
-        objectives: what is counted and evaluated while it runs.
-        objective_paths: where they are written, for the explorer; none for those that come along.
-        keep: how long what is kept.
-        notify: who is notified of incidents, and how; None for no notifications.
-        scrape: where servers are whose /metrics is asked for, and how often.
-        access: who may use the endpoints.
-        forward: sends what is received on to another backend.
-        gpus: which GPUs are sampled, and whose they are.
-        prices: what engines cost, so that requests are priced as they arrive.
-        price_file: where they are written, for the explorer; None for the environment's.
-        peaks: what GPUs can do at best, before what is known of them (`roofline.peakfile`).
+        objectives: the objectives to evaluate.
+        objective_paths: their files, for the explorer; empty for the built-in ones.
+        keep: the retention of each kind of data.
+        notify: the notification channels; None for no notifications.
+        scrape: the servers whose /metrics are scraped, and the interval.
+        access: access control and limits of the endpoints.
+        forward: sends received data to another backend.
+        gpus: the GPUs to sample, and their replicas.
+        prices: prices of engines, so that requests are priced on arrival.
+        price_file: the file of the prices, for the explorer; None for the environment's.
+        peaks: peaks of GPUs that override the built-in ones (`roofline.peakfile`).
         sign_in: the file of `--sign-in` and its content; None for no sign-in.
-        base_path: under which a proxy serves the explorer, without slashes around it.
-        clock: the present, in place of the system clock as far as it is corroborated.
+        base_path: path under which a proxy serves the explorer, without slashes at its ends.
+        clock: the current time, which follows the system clock only as far as it is corroborated.
     """
 
     def __init__(
@@ -201,6 +203,11 @@ class Stack:
                 say=_say_if_read,
                 clock_unix_ns=self.clock,
             )
+        self._evaluating = Evaluating(
+            self._evaluator,
+            self.clock,
+            self._notifying.evaluated if self._notifying else lambda: None,
+        )
         self._exporter = exporter = PrometheusExporter(
             counters.report,
             clock_unix_ns=self.clock,
@@ -238,12 +245,12 @@ class Stack:
             self.scraper = Scraper(
                 scrape.places,
                 self._writer,
-                [exporter, self.arrivals],
+                [exporter, self.arrivals, self._evaluating],
                 every_s=scrape.every_s,
                 clock_unix_ns=self.clock,
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
-        listeners: list[Listener] = [exporter, rooflines, self.arrivals]
+        listeners: list[Listener] = [exporter, rooflines, self.arrivals, self._evaluating]
         if self.scraper is not None:
             listeners.append(self.scraper)
         self._gpu_readers = gpus.readers() if gpus.any else None
@@ -292,10 +299,10 @@ class Stack:
         )
 
     async def __aenter__(self) -> Self:
-        """Start.
+        """Start all parts.
 
         Raises:
-            ListenError: a port cannot be had; the database is as it was.
+            ListenError: a port is not available. The database is unchanged.
             ChildError: a child cannot be started.
         """
         try:
@@ -303,7 +310,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines that started before us do not report again what they run on.
+            # Engines that started earlier do not report their device again.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -313,17 +320,14 @@ class Stack:
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
-            # Only now: if the ports are another Tailspan's, the simulation is as well.
+            # Delete the old simulation only after the ports are bound. If another Tailspan has the
+            # ports, the simulation belongs to it.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             if self._notifying is not None:
                 self._notifying.start()
                 self.supervisor.add(*self._notifying.tasks.values())
-            evaluated = self._notifying.evaluated if self._notifying else lambda: None
-            self.supervisor.start(
-                Task("evaluator", quiet_s=EVALUATION_QUIET_S),
-                Evaluating(self._evaluator, self.clock, evaluated).step,
-                every_s=EVALUATION_S,
-            )
+            evaluator = Task("evaluator", quiet_s=EVALUATION_QUIET_S)
+            self.supervisor.start(evaluator, partial(self._evaluating.run, evaluator))
             self.supervisor.start(
                 Task("retention", quiet_s=RETENTION_QUIET_S),
                 Retaining(self._engine, self._keep, self.clock).step,
@@ -345,7 +349,7 @@ class Stack:
         await self._stop()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # they were dated by the system clock
+        if ahead_ns := self.clock.ahead_ns:  # the reader dated them by the system clock
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples
@@ -360,20 +364,20 @@ class Stack:
 
     @property
     def children(self) -> list[Child]:
-        """The processes beside this one."""
+        """The child processes."""
         return [kept.child for kept in self._kept if kept.child is not None]
 
     @property
     def explorer(self) -> Child | None:
-        """The explorer's process; None where there is none."""
+        """The explorer's process; None if it was not started."""
         return None if self._explorer is None else self._explorer.child
 
     async def explorer_answers(self) -> bool:
-        """Wait until the explorer serves; False when it ended or took too long."""
+        """Wait until the explorer responds; return False if it ended or took too long."""
         return self._explorer is not None and await self._explorer.answers()
 
     def kill_children(self) -> None:
-        """End them at once."""
+        """Kill the child processes."""
         for child in self.children:
             child.kill()
 
@@ -382,7 +386,7 @@ class Stack:
         return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
-        # Streamlit's error would not name our options.
+        # Streamlit's error would not name Tailspan's options.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
@@ -396,11 +400,12 @@ class Stack:
             sign_in=self._sign_in,
             base_path=self._base_path,
             allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
+            simulated_past_s=first_past_s(self.clock()) if self.simulate else None,
         )
 
     @property
     def explorer_url(self) -> str:
-        """Where people find the explorer."""
+        """The explorer's address."""
         return self._explorer_here if self._sign_in is None else self._sign_in[1].url
 
     @property
@@ -410,17 +415,17 @@ class Stack:
 
     @property
     def metrics_url(self) -> str:
-        """Where Prometheus scrapes."""
+        """The address that Prometheus scrapes."""
         return f"{self.access.scheme}://{authority(self.host, self.metrics.port)}/metrics"
 
     @property
     def http_endpoint(self) -> str:
-        """Where OTLP over HTTP goes."""
+        """The address for OTLP over HTTP."""
         return f"{self.access.scheme}://{authority(self.host, self.collector.http_port)}"
 
     @property
     def grpc_endpoint(self) -> str:
-        """Where OTLP over gRPC goes."""
+        """The address for OTLP over gRPC."""
         return f"{self.access.scheme}://{authority(self.host, self.collector.grpc_port)}"
 
     async def _stop(self) -> None:
@@ -429,7 +434,7 @@ class Stack:
             await self._gpu_readers.close()
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
-        # The simulator first: what it still sends is stored while we listen.
+        # Stop the simulator first, so that its last messages are stored while the collector runs.
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
@@ -440,5 +445,5 @@ class Stack:
 
 
 def _say_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal is gone; the outbox has it
+    with suppress(OSError):  # the terminal is gone; the outbox has the message
         click.echo(text, err=wrong)

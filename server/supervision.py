@@ -1,8 +1,8 @@
-"""Supervision: a part that fails is logged, counted, restarted with a back-off, and named.
+"""Supervision: a part that fails is logged, counted, reported, and restarted with a back-off.
 
-Each part is a `telemetry.tasks.Task`. Loops on the event loop run under `start`; threads and
-processes that look after themselves are added with `add`. `tailspan_task_*` (/metrics), `/readyz`
-and `tailspan doctor` show them all.
+Each part is a `telemetry.tasks.Task`. Loops on the event loop run under `start`. Threads and
+processes with their own supervision are added with `add`. `tailspan_task_*` (/metrics), `/readyz`
+and `tailspan doctor` report all parts.
 """
 
 import asyncio
@@ -17,19 +17,22 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The pause after a failure doubles up to this: a part that fails for ever costs one attempt a
-minute, and a database that is back is used again within one."""
+"""Maximum pause in seconds. The pause doubles after each failure.
+
+A part that always fails therefore costs one attempt per minute, and a database that is back is used
+again within a minute.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs loops and reports the state of all parts.
+    """The object that runs loops and reports the state of all parts.
 
     Args:
-        pause: waits for some seconds.
-        chance: a number in [0, 1), so that several that fail together do not retry together.
-        clock_unix_s: the present.
+        pause: waits for a number of seconds.
+        chance: returns a number in [0, 1), so that parts that fail together do not retry together.
+        clock_unix_s: returns the current time.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
 
     def add(self, *tasks: Task) -> None:
-        """Show parts that run by themselves."""
+        """Include parts in the report that run without the supervisor."""
         for task in tasks:
             task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
             self._tasks[task.name] = task
@@ -61,34 +64,34 @@ class Supervisor:
         """Run a part until `stop`.
 
         Args:
-            task: how it does.
-            work: one step where `every_s` is given; else a loop that never returns and
-                itself reports its successes.
-            every_s: the pause after a step that went well.
+            task: the state of the part.
+            work: one step if `every_s` is given; otherwise a loop that never returns and reports
+                its successes itself.
+            every_s: the pause in seconds after a step that succeeded.
         """
         self.add(task)
         self._running.append(asyncio.create_task(self._run(task, work, every_s), name=task.name))
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait for its end."""
+        """Cancel all loops, and wait for their end."""
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Each part with why it does not do what it should, by name."""
+        """Return each part, by name, with the reason if it does not work."""
         now = self._clock_unix_s()
         return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
 
     @property
     def vital(self) -> list[str]:
-        """The parts without which telemetry is lost and that fail, with why."""
+        """The failing parts whose failure loses telemetry, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if task.vital))
 
     @property
     def degraded(self) -> list[str]:
-        """The other parts that fail, with why."""
+        """The failing parts whose failure loses no telemetry, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(
@@ -109,7 +112,7 @@ class Supervisor:
                 current = asyncio.current_task()
                 if current is None or current.cancelling():
                     raise
-                failure: Exception = EndedByItself("what it waited for was cancelled")
+                failure: Exception = EndedByItself("the operation that it waited for was cancelled")
                 failure.__cause__ = error
             except Exception as error:
                 failure = error
@@ -119,9 +122,9 @@ class Supervisor:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * (0.5 + self._chance() / 2)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            # A failure that may pass is logged in one line, a defect with its traceback.
+            # A failure that may be temporary is logged in one line, a defect with its traceback.
             _log.warning(
-                "%s failed (%s: %s); it is started again in %.1f s",
+                "%s failed (%s: %s); restarting in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),
                 exc_info=None if isinstance(failure, (StoreError, ChildEnded)) else failure,
             )

@@ -1,10 +1,10 @@
-"""Counts of the newest steps; a step is counted again only if requests were added to it.
+"""A cache of the newest counts: a step is counted again only if requests were added to it.
 
-Counts of the newest ten minutes are not stored yet, because late requests may still arrive.
-Counting all of them again every 15 s would be most of the work of a busy Tailspan. The marks that
-the writer adds in each transaction (`store.alerting.slo_marks`) list which steps changed, and
-how far back their requests reach. The marks are complete if one process writes the database. Counts
-are still made from the stored rows, so a repeated request counts once.
+Counts of the newest ten minutes are not stored yet, because late requests may still arrive. On a
+busy Tailspan, counting all of these requests again every 15 s would be most of the work. The writer
+adds marks in each transaction (`store.alerting.slo_marks`): the steps that changed, and how far
+back their requests reach. The marks are complete only if a single process writes to the database.
+Counts are computed from the stored rows, so a request that was sent twice counts once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,17 +28,19 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Added(NamedTuple):
-    """How many times requests were added to a step, and when the earliest was received."""
+    """How often requests were added to a step, and when the earliest of these requests was
+    received."""
 
     times: int
     from_unix_ns: int
 
 
 class CountCache:
-    """Caches counts of steps, if one process writes. Use it on one thread at a time.
+    """A cache of the counts of steps. It requires that only one process writes to the database. Use
+    it on one thread at a time.
 
     Args:
-        count: counts a stretch of the stored requests.
+        count: counts the stored requests of a time range.
     """
 
     def __init__(self, count: Count = count_requests) -> None:
@@ -57,7 +59,7 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Record since when marks are complete. Only the first call has an effect."""
+        """Record the time from which marks are complete. Only the first call has an effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 
@@ -71,10 +73,12 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return counts by steps, like `counting.count_requests`; `to_s` is the end of a step."""
+        """Return counts by step, like `counting.count_requests`. `to_s` must be the end of a
+        step."""
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # With several sources, a better row may replace one in any step, so nothing is cached.
+        # With several sources, a row from a better source may replace another row in any step, so
+        # the cache is not used.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -108,7 +112,8 @@ class CountCache:
         return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """Forget older steps: their counts are stored by now, or are made as after a start."""
+        """Remove older steps from the cache. Their counts are stored by now; if not, they are
+        counted again, as after a start."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:
@@ -116,7 +121,7 @@ class CountCache:
 
 
 def _runs(steps: Sequence[int], wanted: Callable[[int], bool]) -> Iterator[list[int]]:
-    """Yield runs of adjacent steps that are wanted."""
+    """Yield each run of adjacent steps that `wanted` accepts."""
     run: list[int] = []
     for step in steps:
         if wanted(step):

@@ -1,10 +1,11 @@
-"""Counts of an objective's good and bad requests: stored counts, and the rest from the requests.
+"""Counts of an objective's good and bad requests: stored counts for old steps, requests for new
+ones.
 
 A request counts in the step of 15 s in which it ended. A request in flight that already misses the
 objective counts as bad in the step in which it was last reported (`in_flight_verdicts`), until its
-row replaces it. Steps that ended more than `SETTLED_S` ago are counted once and stored. Newer steps
-are counted from the requests each time, because late requests may still arrive. Counting is
-idempotent: what a crash interrupts is counted again.
+row replaces the report. Steps that ended more than `SETTLED_S` ago are counted once and stored.
+Newer steps are counted from the requests each time, because late requests may still arrive.
+Counting is idempotent: steps whose counting a crash interrupted are counted again.
 """
 
 from collections import Counter
@@ -43,23 +44,26 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""After this time a request that ended is in the store: senders give up much earlier."""
+"""Requests that ended longer ago than this are in the store, because senders stop retrying much
+earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""A request that took longer is counted while it is recent, and not kept."""
+"""A request that ran longer than this is missing from the stored counts. It is counted only while
+it is recent."""
 CHUNK_S: Final = 6 * 3600
-"""Requests of this many seconds are counted, then the counts are kept."""
+"""Counts are stored after each part of this many seconds."""
 AT_ONCE: Final = 200_000
-"""Requests that are in memory at once."""
+"""Maximum number of requests in memory."""
 EVALUATION_S: Final = STEP_S
-"""Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
-window is read from kept counts or from requests, it holds the same."""
+"""The step of stored counts. It is also the evaluator's interval, and every window is a multiple of
+it. So a window has the same counts, whether they are read from the store or counted from
+requests."""
 
 
 _ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
 
 
 class Count(Protocol):
-    """`count_requests`, or what stands in for it."""
+    """The signature of `count_requests` and of functions that replace it."""
 
     def __call__(
         self,
@@ -71,11 +75,12 @@ class Count(Protocol):
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """The requests that ended in (from, to], judged."""
+        """Return the verdict counts of the requests that ended in (from, to]."""
 
 
 def once(count: Count) -> Count:
-    """Count each stretch once, also where it is asked about for each group."""
+    """Return a function that counts each time range only once, even if it is called for every
+    group."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -97,7 +102,10 @@ def once(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Count by the second, for an instant that is not the end of a step; each stretch once."""
+    """Return a function that counts by the second and each time range only once.
+
+    Use this function for an instant that is not the end of a step.
+    """
     counted = once(count_requests)
 
     def count(
@@ -115,11 +123,11 @@ def by_second() -> Count:
 
 
 class Tally(NamedTuple):
-    """Counts over a stretch of time.
+    """Counts over a time range.
 
-    `history` is what burns: requests, or the slices of time that an objective has instead. `real`
-    is the history without simulated requests: `history` itself where there are none. `since_s` is
-    from when they hold: nothing earlier is known. None where nothing is. `counts` are of requests.
+    `history` has the events that burn the budget: requests, or the objective's time slices. `real`
+    is the history without simulated requests; it is `history` itself if there are none. `since_s`
+    is the start of the counts; None without counts. `counts` are counts of requests.
     """
 
     history: History
@@ -128,16 +136,18 @@ class Tally(NamedTuple):
     counts: Sequence[SloCount]
 
     def requests(self, after_s: int) -> Counts:
-        """Return the counts of requests that ended after an instant; `after_s` as of `excluded`."""
+        """Return the counts of requests that ended after an instant. For `after_s`, see
+        `excluded`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
         return Counts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
-        """Return how many requests that ended after an instant were left out, by reason.
+        """Return the number of excluded requests that ended after an instant, by reason.
 
         Args:
-            after_s: in unix seconds; one of the `instants` if `read_tally` was given any.
+            after_s: the instant in unix seconds. If `read_tally` received `instants`, it must be
+                one of them.
         """
         return {
             name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
@@ -154,17 +164,17 @@ def read_tally(
     *,
     instants: Collection[int] | None = None,
 ) -> Tally:
-    """The counts of an objective in (from, to]; writes nothing.
+    """Return the counts of an objective in (from, to]. Writes no rows.
 
     Args:
         engine: from `open_database`.
-        goodput: what is counted.
-        from_s: in unix seconds.
-        to_s: the same.
-        count: counts what is not kept yet; None for `by_second`.
-        instants: the history is asked about nothing but stretches between two of these, `from`
-            and `to`: of a month the database then adds up what it kept. None for any stretch.
-            With slices of time, the database always adds up slice by slice.
+        goodput: the indicator to count.
+        from_s: start in unix seconds.
+        to_s: end in unix seconds.
+        count: counts the requests of steps that are not stored yet; None means `by_second`.
+        instants: restricts the history to ranges between two of these instants, `from_s` and
+            `to_s`, so that the database can add up the stored counts of a month. None allows any
+            range. With time slices, the database always adds up slice by slice.
     """
     slices = goodput.slices
     if slices:
@@ -174,7 +184,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # until it had a place, its requests counted in `other`
+        since_s = kept.from_unix_s  # before it had a place, its requests counted in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -206,7 +216,7 @@ def read_tally(
 
 
 def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
-    """The counts of the objective's own group."""
+    """Return the counts of the objective's own group."""
     group = goodput.group_key
     return [each for each in counts if each.group == group] if group else counts
 
@@ -218,16 +228,16 @@ def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
 def step_counts(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """The counts in (from, to] by steps, what is kept added up by the database; writes nothing.
+    """Return the counts in (from, to] by step. The database adds up stored counts. Writes no rows.
 
-    Those of an objective with groups are of all of them together. With slices of time, the slices
-    that end in each step.
+    For an objective with groups, the counts cover all groups together. With time slices, the counts
+    are the slices that end in each step.
 
     Args:
         engine: from `open_database`.
-        goodput: what is counted.
-        from_s: in unix seconds; a multiple of the step.
-        to_s: the same; the last step may be cut by it.
+        goodput: the indicator to count.
+        from_s: start in unix seconds; a multiple of the step.
+        to_s: end in unix seconds; it may cut the last step.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -246,7 +256,7 @@ def step_counts(
 def _request_steps(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """The counts of requests by steps, as of `step_counts`."""
+    """Return the counts of requests by step, with the arguments of `step_counts`."""
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
@@ -270,7 +280,7 @@ def _request_steps(
 
 
 def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Counts:
-    """The counts in (from, to] from the stored requests alone, whatever was kept."""
+    """Return the counts in (from, to] from the stored requests alone, without stored counts."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
@@ -280,8 +290,10 @@ def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> 
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
-    """Count the steps that are settled and not kept yet, and keep them: those of all groups
-    together, where the objective is of a group."""
+    """Count the settled steps without stored counts, and store their counts.
+
+    If the objective is one of several groups, the counts of all groups are stored together.
+    """
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     definition, keys = goodput.digest, [""]
     if goodput.part:
@@ -293,8 +305,8 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         if kept is None:
             return
     elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine)) is not None:
-        # Counted by a clock that was ahead, so what was still to come is counted as nothing. What
-        # ended before the oldest request that is left cannot be counted again.
+        # The clock was ahead at the time of this count, so later requests are missing from it.
+        # Steps before the oldest request in the store cannot be counted again.
         whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -307,11 +319,12 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         )
         before, kept = kept, Counted(kept.from_unix_s, chunk_s)
         if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
-            return  # another evaluator found requests to count again: the next time goes on there
+            return  # another evaluator changed the stored counts; the next call continues there
 
 
 def first_stretch(engine: Engine) -> Counted | None:
-    """The empty stretch before the oldest request, where counting begins; None without requests."""
+    """Return the empty time range that ends before the oldest request, where counting begins; None
+    without requests."""
     oldest_s = _oldest_s(engine)
     if oldest_s is None:
         return None
@@ -326,11 +339,13 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """The requests that ended in (from, to], judged, by buckets of when they ended, and those in
-    flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
-    objective is of a group, the requests of all groups, each apart.
+    """Return the verdict counts of an objective's requests in (from, to], by bucket.
 
-    `received_from_s`: none of them was received before; None if that is unknown.
+    Includes requests that ended in a bucket, and bad requests in flight that were last reported in
+    it. Simulated requests are counted separately. If the objective is one of several groups, the
+    result has the counts of every group.
+
+    `received_from_s` states that no counted request was received earlier; None if this is unknown.
     """
     part = goodput.part
     where = part.whole.where if part else goodput.where
@@ -346,7 +361,8 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Nearly all requests of an hour ended long before `from_s`: they are not fetched.
+        # Do not fetch requests that ended before `from_s`: they are nearly all of the requests
+        # received before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
@@ -370,7 +386,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # After the rows: one that arrives in between is counted by the next evaluation, never twice.
+    # Read the reports after the rows. If a row arrives in between, the next evaluation counts it,
+    # and it is never counted twice.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])
@@ -385,8 +402,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the requests last seen in flight in (from, to] that are bad, by bucket, kind and place
-    of their group."""
+    """Count the bad requests in flight whose last report lies in (from, to], by bucket, kind and
+    their group's place."""
     part = goodput.part
     whole = part.whole if part else goodput
     wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
@@ -410,6 +427,7 @@ def _bad_in_flight(
 
 
 def _oldest_s(engine: Engine) -> int | None:
-    """From when on counts hold: the oldest row, or the oldest report of a request in flight."""
+    """Return when the counts begin: at the oldest row or the oldest report of a request in
+    flight."""
     known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
     return min((each // SECOND_NS for each in known if each is not None), default=None)

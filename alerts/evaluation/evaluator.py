@@ -1,11 +1,13 @@
-"""The live evaluator: decides from the store what the rules decide in Prometheus.
+"""The live evaluator. From the store, it makes the same decisions that the rules make in
+Prometheus.
 
-It evaluates each multiple of 15 s once. After a pause it continues with the instants it missed, so
-a restart changes no result. The caller gives it the present (`telemetry.corroborated_time`).
+The evaluator evaluates each multiple of 15 s once. After a pause it continues with the missed
+instants, so a restart changes no result. The caller passes the present time
+(`telemetry.corroborated_time`).
 
 If the clock was ahead, the last evaluation of an objective lies in the future. Evaluation then
-resumes after the newest incident that does not, at most `LONGEST_PAUSE_S` ago: evaluating an
-instant twice writes the same incidents. An incident that began in the future ends.
+resumes after the newest incident in the past, but goes back by at most `LONGEST_PAUSE_S`.
+Evaluating an instant twice writes the same incidents. An incident that began in the future ends.
 
 The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
 are counted even if they arrived while this process was stopped. Past incidents do not change.
@@ -29,6 +31,7 @@ from alerts.evaluation.counting import (
     Count,
     Tally,
     count_requests,
+    first_stretch,
     keep_tally,
     once,
     read_tally,
@@ -45,17 +48,18 @@ from store.alerting.slo_marks import read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Older instants are not evaluated: a page would be about the past."""
+"""Missed instants older than this are not evaluated, because an alert would be about the past."""
 BEHIND_S: Final = 60
-"""How far in the future the last evaluation must lie. A smaller step back of the clock is waited
-out."""
+"""If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
+evaluation resumes in the past. If it lies fewer seconds in the future, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""If counting again takes longer than the evaluation interval, it may use one in this many seconds:
-a sender of old requests must not delay a page."""
+"""If counting old requests again takes longer than the evaluation interval, it may use only one of
+every 10 seconds, so that a sender of old requests cannot delay a page."""
 ARRIVAL_S: Final = 15
-"""How long the evaluator waits for requests that have just ended to arrive."""
+"""Seconds that the evaluator waits for the rows of requests that have just ended."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Transactions whose marks are in memory at once; up to a hundred commit per second."""
+"""Maximum number of transactions whose marks are in memory; up to a hundred transactions commit per
+second."""
 
 
 class Evaluator:
@@ -63,7 +67,7 @@ class Evaluator:
 
     Args:
         engine: from `open_database`.
-        objectives: the objectives; those that Prometheus counts are left out.
+        objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
         keep_s: the retention of requests; None for ever. Deleted requests are never recounted.
         elapsed_s: a monotonic clock, to measure how long counting again takes.
     """
@@ -85,16 +89,18 @@ class Evaluator:
         self.places = Places(engine)
         self._elapsed_s = elapsed_s
         self._recount_from_s = elapsed_s()
-        """When old requests may be counted again."""
+        """The time from which old requests may be counted again."""
 
     def evaluate(self, now_s: int) -> list[Incident]:
-        """Evaluate up to the present; return the incidents that are open or that ended.
+        """Evaluate all instants up to the present; return the incidents that are open or have
+        ended.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        newest_ns = newest_request_unix_ns(self._engine) or 0  # its clock may be ahead of ours
+        # The clock of this request's server may be ahead of ours.
+        newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
@@ -114,21 +120,22 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Have the steps counted again that got requests since the last time.
+        """Mark the steps that received requests since the last call, so that they are counted
+        again.
 
         Returns:
-            Whether old steps are counted again. Marks stay while that has to wait.
+            Whether old steps are counted again. If they must wait, their marks stay in the store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
         old = False
         while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE, from_s):
-            # Counts are made after this, of rows that were committed before it.
+            # The counting below sees all rows of these marks, because they are already committed.
             self._cache.add_marks(marks)
             oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
             old |= oldest_s < settled_s
             if self._keep_s is not None:
-                # Steps near the end of the retention may have lost requests already.
+                # Near the end of the retention, some requests of a step may already be deleted.
                 least_s = now_s - self._keep_s + LONGEST_REQUEST_S
                 oldest_s = max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
             count_again(self._engine, oldest_s, marks)
@@ -139,6 +146,8 @@ class Evaluator:
     ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
+        if before_s is None and first_stretch(self._engine) is None:
+            return []  # what arrives next may be about this instant, and each is evaluated once
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
         )
@@ -157,7 +166,7 @@ class Evaluator:
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually nothing burns: then the database sums the stored counts.
+            # Usually no objective burns. Then the database sums the stored counts.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -206,7 +215,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The whole period is needed only for the share of the budget that a burn spent.
+            # The whole period is needed only to compute the share of the budget that a burn spent.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )
@@ -230,7 +239,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """Correct open incidents after evaluations in the future; one that began there ends."""
+    """Correct open incidents after evaluations in the future. End the incidents that began in the
+    future."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

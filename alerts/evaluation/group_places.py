@@ -1,11 +1,12 @@
-"""Assigns the places of an objective's groups; groups without a place are counted as `other`.
+"""Decides which groups of an objective are counted separately. These groups have a *place*; all
+others are counted as `other`.
 
-Clients can invent names, so places and the memory for candidates are bounded:
+Clients can invent names, so the number of places and of remembered candidates is limited:
 
-- a free place goes to the group with requests in most hours, then to the one with most requests,
-  because invented names rarely repeat;
+- a free place goes to the group that had requests in the largest number of hours, because invented
+  names rarely repeat. Among equal groups, the group with most requests gets it;
 - a group loses its place only to a group that was active in more than twice as many hours, so a
-  burst of names replaces no tenant that has had requests for half a day;
+  burst of names cannot replace a tenant that has had requests for half a day;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -30,19 +31,20 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""For how long the hours of a group are remembered."""
+"""The activity of a candidate is kept for this many hours."""
 MOST_CANDIDATES: Final = 20 * PLACES
-"""Groups that are remembered, of one objective."""
+"""Maximum number of groups per objective whose activity is kept."""
 ACTIVITY_S: Final = 7 * 86_400
-"""The activity that keeps a place is counted over a week, so weekends do not matter."""
+"""Whether a group keeps its place depends on its activity over a week, so that weekends do not
+matter."""
 EVERY_S: Final = 300
-"""Between two looks at which groups there are."""
+"""Seconds between two searches for groups."""
 FIRST_S: Final = HOUR_S
-"""How far back the first look goes, so that a start does not read a day of requests."""
+"""The first search covers this many seconds, so that a start does not read a day of requests."""
 
 
 class Candidates:
-    """Groups and the hours in which they had requests, the most active remembered."""
+    """The most active groups, with the hours in which they had requests."""
 
     def __init__(self, most: int = MOST_CANDIDATES) -> None:
         self._most = most
@@ -59,7 +61,7 @@ class Candidates:
             self._seen = {each: self._seen[each] for each in self.ranked()[: self._most]}
 
     def forget(self, before_hour: int) -> None:
-        """Forget hours that are long ago."""
+        """Forget the hours before `before_hour`."""
         self._seen = {
             group: (kept, requests)
             for group, (hours, requests) in self._seen.items()
@@ -67,17 +69,17 @@ class Candidates:
         }
 
     def hours(self, group: Group) -> int:
-        """In how many hours a group had requests."""
+        """Return the number of hours in which a group had requests."""
         return len(self._seen[group][0]) if group in self._seen else 0
 
     def ranked(self) -> list[Group]:
-        """The most active first."""
+        """Return the groups, the most active first."""
         return sorted(self._seen, key=lambda each: (-self.hours(each), -self._seen[each][1], each))
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Groups that get a place, and those that lose theirs."""
+    """Groups that receive a place, and groups that lose their place."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
@@ -92,10 +94,10 @@ def give(
     """Give places to the most active candidates.
 
     Args:
-        candidates: groups that may have a place or not.
+        candidates: groups with or without a place.
         placed_hours: the hours with requests of each group that has a place.
         fixed: groups that keep their place.
-        places: how many there are.
+        places: number of places.
     """
     placed: list[Group] = []
     removed: list[Group] = []
@@ -117,7 +119,7 @@ def give(
 
 
 def look(engine: Engine, goodput: Goodput, from_s: int, to_s: int, candidates: Candidates) -> None:
-    """Record the groups of the requests that were received in [from, to)."""
+    """Add the groups of the requests that were received in [from, to) to the candidates."""
     columns = [*columns_of(goodput.where, goodput.good), "received_unix_ns", *goodput.by]
     none = groups.other(goodput.by)
     for part in in_parts(engine, Window(from_s * SECOND_NS, to_s * SECOND_NS), AT_ONCE):
@@ -140,7 +142,7 @@ class Places:
 
     Args:
         engine: from `open_database`.
-        places: how many each objective has.
+        places: number of places of each objective.
     """
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
@@ -151,17 +153,18 @@ class Places:
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Learn which groups have a place, before the first evaluation."""
+        """Load the groups that have a place from the store, before the first evaluation."""
         for each in objectives:
             if isinstance(each.indicator, Goodput) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
 
     def placed(self, goodput: Goodput) -> tuple[Group, ...]:
-        """The groups that have a place, as far as is known; callable from any thread."""
+        """Return the groups that had a place at the last update. Callable from any thread."""
         return self._known.get(goodput.digest, goodput.reserved)
 
     def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
-        """Give places that are due; the objectives of the groups that have one, `other` first."""
+        """Return the objectives of the groups that have a place, `other` first. Assign the places
+        again if this was last done at least `EVERY_S` ago."""
         goodput = objective.indicator
         assert isinstance(goodput, Goodput)
         looked_s = self._looked_s.get(goodput.digest)
@@ -187,7 +190,8 @@ class Places:
         stretches = placed_groups(self._engine, definition)
         since = stretches.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # What ended only now was received earlier: hours are recorded once however often seen.
+        # Requests that have just ended were received earlier. An hour is recorded once, however
+        # often it is read.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in stretches}
@@ -196,7 +200,8 @@ class Places:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # What is not kept yet, or was counted in `other`, is remembered.
+                # The candidates also have the hours that are not stored yet, or that were counted
+                # in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         given = give(candidates, hours, fixed, self._places)
@@ -211,7 +216,7 @@ class Places:
             place_groups(self._engine, definition, new)
 
     def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        """The groups with an open incident."""
+        """Return the groups with an open incident."""
         by = objective.by
         return frozenset(
             each
@@ -221,9 +226,10 @@ class Places:
 
 
 def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
-    """The objectives of the groups that have a place, `other` first; only reads.
+    """Return the objectives of the groups that have a place, `other` first. Reads only.
 
-    Before the first evaluation nothing has a place yet: then those that would get one.
+    Before the first evaluation no group has a place. Then the result has the groups that would get
+    one.
     """
     goodput = objective.indicator
     assert isinstance(goodput, Goodput)
@@ -240,7 +246,7 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Objectives, each that has groups replaced by those of its groups; only reads."""
+    """Replace each objective that has groups by the objectives of its groups. Reads only."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, Goodput) and each.indicator.by

@@ -1,8 +1,9 @@
-"""Verdicts on requests in flight: those that already miss an objective are bad before they end.
+"""Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
 
-A request in flight has a lower bound of TTFT, or the TTFT itself, and a lower bound of E2E. If
-these miss the objective, the request is bad however it ends (`docs/decisions/074`). The rest, such
-as the time per token or the outcome, is undecided until the end. A request in flight is never good.
+For a request in flight, its TTFT (or a lower bound) and a lower bound of its E2E are known. If
+these miss the objective, the request is bad however it ends (`docs/decisions/074`). Other fields,
+such as the time per token or the outcome, are undecided until the end. A request in flight is never
+good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,11 @@ from telemetry.requests import RequestTimeline
 BoolArray = NDArray[np.bool_]
 _BAD: Final = VERDICTS.index(Verdict.BAD)
 KNOWN: Final = ("ttft_s", *SELECTED_BY)
-"""The fields of a request in flight that are read, besides its age."""
+"""The fields of a request in flight that verdicts use, besides its age."""
 
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
-    """Return which requests in flight are bad, and were not at the report before this one."""
+    """Return which requests in flight are bad now and were not bad at their previous report."""
     columns = columns_of_reports(reports, KNOWN)
     age_s = np.array([each.age_s for each in reports], np.float64)
     before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
@@ -47,9 +48,9 @@ def columns_of_reports(
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
-    """Return which ended requests were bad already when they were last reported in flight.
+    """Return which ended requests were already bad when they were last reported in flight.
 
-    It follows from the row alone, so it holds after a restart and in another collector.
+    The result depends only on the row, so it is the same after a restart and in another collector.
     """
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
@@ -60,14 +61,15 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 
 
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
-    """Judge requests as they were at this age.
+    """Return which requests were bad at a given age.
 
-    A request whose group is not certain yet is not bad: it could count in another group later.
+    A request whose group is not certain yet is not bad, because it could count in another group
+    later.
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: those of `KNOWN`; a TTFT above the age was not known then.
-        age_s: (n,); NaN where there was no report.
+        columns: columns of `KNOWN`. A TTFT above the age was unknown at that age.
+        age_s: (n,) ages in seconds; NaN without a report.
 
     Returns:
         (n,) bool.

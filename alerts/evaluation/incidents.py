@@ -1,8 +1,9 @@
-"""Incidents: one for each burn, with start, peak and end. Pure.
+"""Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before it alerts: at the change point that a CUSUM finds between the rate of bad
-events that just meets the objective and the rate that just alerts. It ends when it last fired, once
-nothing has fired for `QUIET_S`, so a flickering short window creates no second incident.
+A burn begins before it alerts. Its start is the change point that a CUSUM finds between two rates
+of bad events: the rate that just meets the objective, and the rate that just alerts. It ends when
+there was no alert for `QUIET_S`, and its end is the last alert. So a short window that starts and
+stops to alert creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -32,10 +33,10 @@ class Incident:
         began_s: when the budget began to burn too fast.
         fired_s: when it first alerted.
         last_s: when it last alerted.
-        peak_burn: the fastest burn seen while it alerted, over the severity's first long window.
-        peak_s: when that was.
-        ended_s: `last_s`, once it is over.
-        simulated: whether it would not have alerted without simulated requests.
+        peak_burn: the highest burn rate while it alerted, over the severity's first long window.
+        peak_s: when the burn rate was highest.
+        ended_s: `last_s`, once the incident is over.
+        simulated: True if it would not have alerted without simulated requests.
     """
 
     slo: str
@@ -66,7 +67,8 @@ def advance(
         at_s: the instant.
 
     Returns:
-        The incident as of now, with `ended_s` once it is over; None where there is none.
+        The incident's state at this instant, with `ended_s` once it is over; None if there is no
+        incident.
     """
     state = states_at(history, at_s, objective.policy, objective.budget)[severity]
     if state is not State.FIRING:
@@ -86,10 +88,12 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """The most likely instant at which the bad events rose from the budget's rate to the factor's.
+    """Return the most likely instant at which the rate of bad events rose from the budget's rate to
+    the rate that alerts.
 
-    The start that leaves most bad events beyond the reference rate, which for counts lies between
-    the two rates at their difference over the difference of their logarithms (Lucas, 1985).
+    The start is the instant after which the bad events exceed the reference rate by most. For
+    counts, the reference rate is the difference of the two rates divided by the difference of their
+    logarithms (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -106,8 +110,8 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """Return the share of the period's budget that a burn spent; None without events.
 
-    The uncovered part of a period counts as good traffic at the same rate. For a burn across two
-    calendar periods, this is the share of the later one's budget.
+    The part of a period without data is assumed to have good traffic with the same request rate. If
+    a burn crosses two calendar periods, the result is the share of the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -1,16 +1,18 @@
-"""Whether an objective selects a request, and whether the request was good.
+"""Verdicts on single requests: whether an objective selects a request, and whether the request was
+good.
 
-Three-valued logic (Kleene): a comparison with an unknown value is unknown, unless the rest of the
-expression decides.
+Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. So is
+the expression, unless its other comparisons decide it.
 
-- `where` unknown: not selected. A request with an unknown tenant matches neither `tenant == "a"`
-  nor `tenant != "a"`; `tenant is unknown` selects it.
-- `good` unknown: neither good nor bad; excluded, and counted as such.
+- If `where` is unknown, the request is not selected. A request with an unknown tenant matches
+  neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
+- If `good` is unknown, the request is neither good nor bad, and is counted as excluded.
 
 A request that failed or was refused by the server (429, 5xx or no status) is bad, whatever its
-latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client left,
-the values up to then are lower bounds (docs/decisions/012): bad if they already miss the objective,
-good if the rest of the answer could not have missed it, else excluded.
+latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client
+cancelled, the latencies until then are lower bounds (docs/decisions/012). The request is bad if
+they already miss the objective. It is good if the rest of the answer could not have missed the
+objective. Otherwise it is excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -27,7 +29,8 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class Verdict(StrEnum):
-    """The verdict on one selected request. All but the first two are excluded from the ratio."""
+    """The verdict on a selected request. All verdicts but the first two exclude the request from
+    the ratio."""
 
     GOOD = "good"
     BAD = "bad"
@@ -52,7 +55,7 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A lower bound: a duration that was still running."""
+    """A lower bound of a duration that had not ended when it was measured."""
 
     value_s: float
 
@@ -97,13 +100,14 @@ def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The value between tokens of an answer with one token: it meets every limit."""
+"""Stands for the time between tokens of an answer with one token, which meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The next phase: if it is missing when the client leaves, the phase was still running."""
+"""The next phase. If it is missing when the client cancels, the previous phase was still
+running."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""Lower bounds if the client left: the answer was not complete."""
+"""These fields are lower bounds if the client cancelled, because the answer was not complete."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
@@ -121,7 +125,7 @@ def _until_it_left(
     tokens, wait_s = request.output_tokens, request.delivery_s
     if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
         return AtLeast(request.e2e_s)
-    # The wait for the next token, in which the client left, is a gap too.
+    # The wait between the last token and the cancellation is a gap as well.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
         pace_s = (request.decode_s + wait_s) / tokens
         return pace_s if value is None else max(float(value), pace_s)
@@ -147,7 +151,7 @@ def _compare(comparison: Comparison, value: Literal | AtLeast | None) -> bool | 
     compare = OPERATORS[comparison.operator]
     threshold = comparison.value
     if isinstance(value, AtLeast):
-        # Decided only if a larger value has the same result.
+        # The comparison is decided only if a larger value gives the same result.
         decided = value.value_s > float(threshold) or (
             value.value_s == threshold and comparison.operator in ("<", ">=")
         )

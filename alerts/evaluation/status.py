@@ -1,4 +1,5 @@
-"""The status of an objective: remaining budget, burn rates, time until it is spent. Pure."""
+"""The status of an objective: remaining budget, burn rates, time until the budget is spent.
+Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +18,16 @@ class Status:
     Args:
         objective: the objective.
         at_s: the instant, in unix seconds.
-        since_s: from when the counts hold; None where there are none.
-        span: the period, from its start to its end.
-        period: the counts of the period, as far as they are known.
-        covered: the share of the period that they cover.
-        budget_left: of the period's budget; below 0 where it is overspent.
-        burns: by window in seconds.
-        exhausted_in_s: how long the budget lasts at the pace of the shortest page's long window;
-            None also where it lasts until a calendar period ends.
+        since_s: start of the counts; None without counts.
+        span: the period from start to end.
+        period: the counts of the period so far.
+        covered: the share of the period that the counts cover.
+        budget_left: share of the period's budget that is left; negative if overspent.
+        burns: burn rates by window length in seconds.
+        exhausted_in_s: time until the budget is spent, at the burn rate of the shortest page's long
+            window. None if unknown, or if the budget lasts until a calendar period ends.
         states: the state of each pair.
-        excluded: excluded requests by reason.
+        excluded: number of excluded requests by reason.
     """
 
     objective: Objective
@@ -43,18 +44,18 @@ class Status:
 
     @property
     def burning_s(self) -> int:
-        """The length of the window whose burn rate is shown as the present one."""
+        """Length of the window whose burn rate is displayed as the present burn rate."""
         return next(iter(self.states)).long_s
 
     @property
     def severity(self) -> str | None:
-        """The first severity that fires."""
+        """The most urgent severity that fires."""
         firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
         return firing[0] if firing else None
 
     @property
     def lasts_the_period(self) -> bool:
-        """Whether the budget is not spent before the period is over, at the present pace."""
+        """True if the budget lasts until the period ends, at the present burn rate."""
         if self.budget_left is None or self.budget_left <= 0:
             return False
         if self.objective.calendar:
@@ -63,21 +64,22 @@ class Status:
 
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
-    """When each window that ends at an instant begins, the period's not among them."""
+    """Return the starts of the windows that end at an instant, except the period's start."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
-    """When each window that a status at an instant needs begins: the period and those of alerts."""
+    """Return the starts of all windows that the status at an instant needs: the period and the
+    windows of the alerts."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
 def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
-    """How long the budget lasts at this pace; None if nothing burns, or if a calendar period ends
-    earlier and brings a new budget."""
+    """Return how long the budget lasts at this burn rate. None if the budget does not burn, or if a
+    calendar period ends earlier and starts a new budget."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -94,14 +96,14 @@ def status_at(
     excluded: Mapping[str, int],
     at_s: int,
 ) -> Status:
-    """An objective's status.
+    """Return an objective's status.
 
     Args:
-        objective: whose.
-        history: its counts, of the whole period.
-        since_s: from when they hold.
-        excluded: what was left out of them.
-        at_s: now.
+        objective: the objective.
+        history: its counts over the whole period.
+        since_s: start of the counts.
+        excluded: number of excluded requests by reason.
+        at_s: the instant.
     """
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
@@ -127,6 +129,7 @@ def status_at(
 
 
 def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """The uncovered part of the period counts as good traffic at the same rate."""
+    """Return the share of the budget that is left. The part of the period without data is assumed
+    to have good traffic with the same request rate as the rest."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

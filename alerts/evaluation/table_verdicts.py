@@ -1,9 +1,11 @@
-"""Verdicts on many requests at once: `request_verdicts` over the columns of an Arrow table.
+"""Verdicts on many requests: `request_verdicts` over the columns of an Arrow table.
 
-Uses Arrow's Kleene logic on nulls. A property test checks that both modules return the same.
+Uses Arrow's Kleene logic for nulls. A property test checks that both modules return the same
+verdicts.
 
 A request without an outcome is in flight (`in_flight_verdicts`). Its values so far are lower
-bounds, as for a client that left. A value that is not known yet is undecided, never "unknown".
+bounds, as after a cancellation. A comparison with a value that is not available yet is undecided,
+not "unknown".
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,10 +38,10 @@ BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""Columns that verdicts on a field need if the client left."""
+"""Columns that the verdict on a field needs if the client cancelled."""
 
 VERDICTS: Final = tuple(Verdict)
-"""In the order of the codes of `judge_table`."""
+"""The verdicts in the order of the codes of `judge_table`."""
 
 NOT_SELECTED: Final = -1
 
@@ -66,7 +68,7 @@ def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
 
 
 def _array(requests: RequestRows, name: str) -> pa.Array:
-    if name == "tpot_s":  # computed, not a field
+    if name == "tpot_s":  # computed from other columns
         return pa.array(requests.numbers(name), from_pandas=True)
     return pa.array(requests.column(name), arrow_type(name, RequestTimeline))
 
@@ -77,7 +79,7 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
     Args:
         where: selects the requests; None for all.
         good: the condition that a good request meets.
-        table: with `columns_of(where, good)`.
+        table: has the columns of `columns_of(where, good)`.
 
     Returns:
         (n,) int8: indices into VERDICTS, or NOT_SELECTED.
@@ -175,8 +177,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the values between tokens of unfinished answers, with the wait for the next token, and
-    a mask of those that are exact."""
+    """Return the times between tokens of incomplete answers, including the wait for the next token,
+    and a mask of the exact values."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

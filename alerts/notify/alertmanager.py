@@ -1,8 +1,8 @@
 """Messages for Alertmanager's v2 API.
 
-As from Prometheus, an alert is sent every minute while it fires, and Alertmanager resolves it four
-minutes after the last repeat. Labels equal those of the generated rules, so the same routes apply
-and Alertmanager deduplicates both.
+While an alert fires, it is sent again every minute, as Prometheus does. Alertmanager resolves the
+alert four minutes after the last message. The labels are equal to those of the generated rules, so
+the same routes apply, and Alertmanager recognises an alert from both as one alert.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).
@@ -20,7 +20,7 @@ VALID_S = 4 * REPEAT_S
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """Return the request that posts one alert as of `now_s`."""
+    """Return the request that posts one alert at `now_s`."""
     if message.hang is None:
         labels = {name: value for name, value in message.group.items() if value}
         labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}

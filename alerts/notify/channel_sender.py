@@ -1,7 +1,8 @@
-"""Delivers a channel's messages from the outbox in order, and stores the results.
+"""Deliver a channel's messages from the outbox in order, and store the results.
 
-At least once: after a crash between an answer and its storing, the message is sent again with the
-same key. Each channel has its own sender, so a slow one delays no other.
+Delivery is at least once: if the process crashes after an answer but before its result is stored,
+the message is sent again with the same key. Each channel has its own sender, so a slow channel does
+not delay the others.
 """
 
 import math
@@ -46,7 +47,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to deliver a notification; a `repeat` was delivered before."""
+    """An attempt to deliver a notification. `repeat` means that it was delivered before."""
 
     row: Notification
     result: Result
@@ -55,14 +56,14 @@ class Attempt:
 
 
 class ChannelSender:
-    """Delivers for one channel.
+    """Delivers the messages of one channel.
 
     Args:
         engine: from `open_database`.
         channel: the channel.
         send: makes one attempt.
-        newest: returns a row's message with current figures.
-        clock_s: returns the present in unix seconds.
+        newest: returns a row's message with its numbers updated.
+        clock_s: returns the present time in unix seconds.
         chance: returns a number in [0, 1) for the jitter.
     """
 
@@ -87,7 +88,7 @@ class ChannelSender:
 
     @property
     def counts(self) -> dict[Result, int]:
-        """Attempts since the start, by result."""
+        """Number of attempts since the start, by result."""
         with self._lock:
             return dict(self._counts)
 
@@ -98,7 +99,7 @@ class ChannelSender:
             stop: checked before each message; True ends the run.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the last message may be sent again.
+            StoreUnavailable: the database cannot be used. The last message may be sent again.
         """
         attempts = []
         for row in due_notifications(self._engine, self.channel.name, int(self._clock_s())):
@@ -116,7 +117,8 @@ class ChannelSender:
             if row.state == Delivery.DELIVERED and not repeated:
                 message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
-        except (ValueError, TypeError, KeyError):  # another version's row must not block the rest
+        # a row that another version wrote must not block the other rows
+        except (ValueError, TypeError, KeyError):
             answer = Answer(
                 None, "this version cannot read the stored message of another version", final=True
             )
@@ -133,7 +135,8 @@ class ChannelSender:
 def _settled(
     row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, Result]:
-    """Return the row after an attempt. A delivered row stays so if a repeat fails."""
+    """Return the row after an attempt, and the result. If a repeat fails, the row stays
+    delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is Verdict.DELIVERED:
         delivered = replace(

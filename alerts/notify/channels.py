@@ -1,6 +1,6 @@
 """Notification channels and the requests sent through them, as data. Pure.
 
-Each kind has a module that renders a message as a request.
+Each kind has a module that renders a message as an HTTP request.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ class Channel:
     """A destination of notifications.
 
     Args:
-        name: unique; it is in the outbox, in the log and on `/metrics`.
+        name: unique name; it appears in the outbox, in the log and on `/metrics`.
         kind: the kind of receiver.
-        severities: the severities it receives.
+        severities: the severities that the channel receives.
         url: the address; may contain a token.
         key: PagerDuty's routing key, or the key that signs a webhook's body.
         authorization: the value of the Authorization header.
@@ -41,14 +41,14 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts to remove from a receiver's answer before it is shown."""
+        """Secrets to remove from a receiver's answer before it is displayed."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A POST of JSON to the channel's address plus this path."""
+    """A POST request with a JSON body. `path` is appended to the channel's address."""
 
     body: bytes
     path: str = ""
@@ -56,4 +56,5 @@ class Post:
 
 
 REPEAT_S = 60
-"""How often a firing alert is sent to Alertmanager again; Prometheus' resend delay."""
+"""Interval at which a firing alert is sent to Alertmanager again. Prometheus has the same resend
+delay."""

@@ -1,4 +1,4 @@
-"""Makes the message about an incident from its objective's status. Pure."""
+"""Compose the message about an incident from its objective's status. Pure."""
 
 from fractions import Fraction
 from typing import Final

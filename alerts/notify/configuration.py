@@ -1,7 +1,7 @@
-"""Reads `notify.yaml`: the channels and the severities that each receives.
+"""Read `notify.yaml`: the channels and the severities that each receives.
 
-Parsing is strict: an error names file, line and key. An address or a key is written out (`url`) or
-referenced (`url_env`, `url_file`); no error message contains one.
+Parsing is strict: an error gives file, line and key. An address or a key is written out (`url`) or
+referenced (`url_env`, `url_file`). Error messages never contain addresses or keys.
 """
 
 import re
@@ -113,7 +113,7 @@ def _missing(reader: Reader, key: str) -> DocumentError:
 
 
 def _check_url(reader: Reader, url: Secret) -> None:
-    """Refuse an invalid address, without repeating it: it may be a secret."""
+    """Reject an invalid address. The error does not repeat the address, which may be a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
     problem = _url_problem(url.reveal())
     if problem:
@@ -121,10 +121,11 @@ def _check_url(reader: Reader, url: Secret) -> None:
 
 
 def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
-    """Refuse to send a credential where others can read it, unless the channel allows it."""
+    """Reject a credential sent over unencrypted HTTP to another machine, unless the channel allows
+    it."""
     if reader.flag(INSECURE_KEY, False):
         return
-    # An address given by reference is treated as a secret, like Slack's.
+    # A referenced address is treated as a secret, like Slack's.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
     confidential = (
         authorization is not None

@@ -1,8 +1,8 @@
-"""Adds notifications of engine hangs, and of their ends, to the outbox.
+"""Add notifications of engine hangs, and of their ends, to the outbox.
 
-`store.replicas.hung_replicas` defines a hang, with the limit of the rule `TailspanEngineHung`. The
-outbox is the only state: a hang is open while its `firing` row has no `resolved` row, so a restart
-neither repeats a message nor misses an end.
+`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. The
+outbox is the only state: a hang is open while its `firing` row has no `resolved` row. So a restart
+does not repeat a message and does not miss an end.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A replica that sends no sample for so long is gone, and its hang is over. A sender that a
-collector asks to wait comes back within 300 s (`tailspan_vllm.export.retry`)."""
+"""A replica without samples for this long is gone, and its hang is over. If a collector asks a
+sender to wait, the sender tries again within 300 s (`tailspan_vllm.export.retry`)."""
 MOST_OPEN: Final = 20
-"""The most hangs with open notifications. If a whole fleet hangs, 20 pages are sent; the overview
-and the rule list the others."""
+"""Maximum number of hangs with open notifications. If a whole fleet hangs, 20 pages are sent; the
+overview and the rule list the others."""
 
 
 class Hangs:
-    """Compares the replicas that hang with the outbox, and adds the missing notifications.
+    """Compares the hung replicas with the outbox, and adds the missing notifications.
 
     Args:
         engine: from `open_database`.
-        channels: the channels; those without pages are left out.
+        channels: the channels; channels that receive no pages are ignored.
         explorer_url: returns the explorer's address for links; None for no link.
     """
 
@@ -45,7 +45,7 @@ class Hangs:
         self._explorer_url = explorer_url
 
     def enqueue(self, now_s: int) -> None:
-        """Add the missing notifications to the outbox.
+        """Add notifications of new and ended hangs to the outbox, unless it already contains them.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call catches up.
@@ -93,7 +93,7 @@ class Hangs:
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
     def _missing(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
-        """Return the rows for channels that were added after the hang began."""
+        """Return the missing rows of channels that were added after the hang began."""
         has = {row.channel for row in begun}
         rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
         return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]

@@ -1,9 +1,9 @@
 """One attempt to deliver a message over HTTP.
 
-Receivers are not trusted: an attempt has a total time-out, reads a bounded answer, follows no
-redirect (message and keys are for the configured address only), and removes secrets from the
-answer before it is shown. Proxies come from the environment (HTTPS_PROXY, NO_PROXY), certificates
-from the system or SSL_CERT_FILE.
+Receivers are not trusted. An attempt has a total time-out and reads only the beginning of an
+answer. It follows no redirect, because only the configured address may receive the message and the
+keys. It removes secrets from the answer before the answer is displayed. The environment configures
+proxies (HTTPS_PROXY, NO_PROXY). Certificates come from the system or from SSL_CERT_FILE.
 """
 
 import logging
@@ -26,15 +26,15 @@ from alerts.notify.channels import Channel, Post
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
-"""In total: name resolution, connection, last byte."""
+"""Time-out of a whole attempt in seconds, from name resolution to the answer's last byte."""
 MOST_BYTES: Final = 4_096
-"""Read from an answer."""
+"""Maximum number of bytes read from an answer."""
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
 
 class Verdict(Enum):
-    """Delivered, to be retried, or refused."""
+    """Whether a message was delivered, should be retried, or was refused."""
 
     DELIVERED = auto()
     LATER = auto()
@@ -46,10 +46,10 @@ class Answer:
     """The answer to an attempt.
 
     Args:
-        status: None without an answer.
-        text: the beginning of the answer without secrets, or the reason why there is none.
-        retry_after_s: how long the receiver asks to wait.
-        final: whether a retry is useless.
+        status: the HTTP status; None without an answer.
+        text: the beginning of the answer without secrets, or the reason why there is no answer.
+        retry_after_s: the wait that the receiver asks for, in seconds.
+        final: True if a retry is useless.
     """
 
     status: int | None
@@ -59,7 +59,8 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """2xx is delivered; no answer, 408, 429 and 5xx are retried; the rest is refused."""
+        """2xx is delivered; no answer, 408, 429 and 5xx are retried; any other status is
+        refused."""
         if self.final:
             return Verdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -73,7 +74,7 @@ class Answer:
 
 
 class Sender:
-    """Sends for one channel, one request at a time.
+    """Sends the messages of one channel, one request at a time.
 
     Args:
         channel: the channel.
@@ -84,14 +85,15 @@ class Sender:
         self._channel = channel
         self._whole_s = whole_s
         self._running: threading.Thread | None = None
-        # At DEBUG it logs every path, which may be a token.
+        # At level DEBUG it logs every path, and a path may contain a token.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
     def __call__(self, post: Post) -> Answer:
         """Send one request; failures are returned, not raised."""
-        # Sockets time out per read: a receiver that sends one byte per second would block for
-        # ever, and name resolution has no time-out. So the attempt runs in a thread, which is
-        # abandoned when it takes too long; the next attempt fails until it has ended.
+        # Socket time-outs apply to single reads: a receiver that sends one byte per second would
+        # block for ever, and name resolution has no time-out. So the attempt runs in a thread. If
+        # it takes too long, the thread is abandoned, and the next attempt fails until that thread
+        # has ended.
         if self._running is not None and self._running.is_alive():
             return Answer(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[Answer] = SimpleQueue()
@@ -149,7 +151,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _why(error: Exception) -> str:
-    """Describe an error without the address, which the libraries' messages contain."""
+    """Describe an error without the address that the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"
@@ -179,7 +181,8 @@ def _visible_answer(channel: Channel, status: int, body: str) -> str:
 
 
 def _confidential(channel: Channel) -> set[str]:
-    """Return the secrets, and the parts of addresses that an answer may repeat, also escaped."""
+    """Return the texts to remove from an answer: secrets, their escaped forms, and parts of
+    addresses."""
     parts = urlsplit(channel.url.reveal())
     texts = {*channel.secrets, parts.path, parts.query}
     if channel.authorization is not None:
@@ -189,7 +192,8 @@ def _confidential(channel: Channel) -> set[str]:
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """Return the seconds of a Retry-After header (seconds or a date), at most an hour."""
+    """Return the seconds of a Retry-After header (seconds or a date), at most an hour; None without
+    a valid value."""
     if value is None:
         return None
     value = value.strip()

@@ -1,8 +1,8 @@
-"""A message about an incident, as data: no addresses, no keys.
+"""A message about an incident, as data without addresses and keys.
 
-Stored as JSON in the outbox; `dumps` and `loads` are inverse. Unknown values are None. Texts may
-contain a tenant's input, such as its name in a likely cause, so each is reduced to one line of
-visible characters.
+Messages are stored as JSON in the outbox; `loads` is the inverse of `dumps`. Unknown values are
+None. Texts may contain a tenant's input, such as its name in a likely cause, so each text is
+reduced to one line of visible characters.
 """
 
 import json
@@ -24,7 +24,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows and their burn rates; it alerts if both are above the factor."""
+    """A pair of windows with their burn rates. The pair alerts if both rates exceed the factor."""
 
     long_s: int
     short_s: int
@@ -35,7 +35,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair that a guard holds back: `low_traffic` or `cold_start`."""
+    """A pair that a guard suppresses: `low_traffic` or `cold_start`."""
 
     windows: Windows
     guard: str
@@ -43,7 +43,8 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """An engine that takes no step while requests are in flight, as last seen hanging."""
+    """An engine that takes no steps while requests are in flight. The values come from its last
+    report."""
 
     replica: str
     model: str | None
@@ -61,19 +62,20 @@ class Message:
     """A message about one transition of an incident. Instants are in unix seconds.
 
     Args:
-        slo: the objective's name, with its group if it has one (`chat{tenant="acme"}`), or `hang:`
-            and a replica. With `severity` and `fired_unix_s` it identifies the incident.
+        slo: the objective's name, with its group if the objective has groups
+            (`chat{tenant="acme"}`), or `hang:` and a replica. `slo`, `severity` and `fired_unix_s`
+            identify the incident.
         group: the fields and values of that group.
         promise: the objective in one sentence.
         began_unix_s: when the budget began to burn too fast.
         fired_unix_s: when it first alerted.
-        as_of_unix_s: the instant of the figures.
+        as_of_unix_s: the instant of the message's numbers.
         ended_unix_s: when it last alerted; None while it is open.
         burn: the burn rate over the long window of the pair that fired, `window_s`, in which `bad`
             of `events` were bad.
-        counted_in: the unit of an event, in the plural.
-        budget_left: the share of the period's budget; below 0 if overspent.
-        budget_spent: the share that this incident spent.
+        counted_in: the plural noun for an event, such as "requests".
+        budget_left: the share of the period's budget that is left; negative if overspent.
+        budget_spent: the share of the period's budget that this incident spent.
         exhausted_in_s: how long the remaining budget lasts at this burn rate.
         fired_by: the pairs that alert.
         likely_cause: a sentence from the diagnosis; None if unknown.
@@ -81,7 +83,7 @@ class Message:
         hang: the hang; None for a burn.
         simulated: the data comes from the simulator.
         test: a test of the channel; there is no incident.
-        update: sent before without its likely cause.
+        update: True if the same message was sent before without its likely cause.
     """
 
     transition: Transition
@@ -128,7 +130,7 @@ class Message:
 
     @property
     def incident(self) -> str:
-        """The incident's identifier, equal in all messages about it."""
+        """The incident's identifier, the same in all messages about the incident."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"

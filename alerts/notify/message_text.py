@@ -1,6 +1,6 @@
-"""The text of a message: a title in one line, and facts, the most important first. Pure.
+"""The text of a message: a title in one line, and facts with the most important first. Pure.
 
-Receivers forward texts to chats, so no text contains a mention or a link in a chat's syntax.
+Receivers forward texts to chats, so no text contains a mention or link that a chat would interpret.
 """
 
 import re
@@ -18,7 +18,7 @@ GUARDS: Final = {
 
 
 LONGEST: Final = 2_000
-"""The most characters of a fact; Slack accepts 3,000 in a section."""
+"""Maximum number of characters of a fact; Slack accepts 3,000 in a section."""
 _MENTION: Final = re.compile(r"@(?=(channel|here|everyone|all|group)\b)", re.IGNORECASE)
 _BRACKET: Final = re.compile(r"<(?=[!@#|]|[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _LINK: Final = re.compile(r"\](?=[(\[:])")
@@ -26,10 +26,10 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 
 
 def unlinked(text: str) -> str:
-    """Return the text without mentions, links or images that a chat would recognise.
+    """Return the text without mentions, links and images that a chat would interpret.
 
-    `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams), `[text](address)` and bare
-    addresses: one character of each is replaced by a similar one.
+    In each of them, one character is replaced by a similar character: in `@channel` and `<!here>`
+    (Slack, Mattermost, Discord, Teams), in `[text](address)`, and in bare addresses.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
@@ -100,12 +100,12 @@ def text(message: Message) -> str:
 
 
 def moment(unix_s: int) -> str:
-    """Return an instant to the minute, in UTC."""
+    """Return an instant in UTC, to the minute."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def length(seconds: float) -> str:
-    """Return a duration to about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """Return a duration with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s

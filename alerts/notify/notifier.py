@@ -1,7 +1,8 @@
-"""Adds notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
+"""Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-It compares the stored incidents with the outbox: a crash loses nothing, and a new channel is
-notified of open incidents. An incident that ended before it was notified is left out.
+The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
+new channel receives the open incidents. An incident that ended before its first notification is
+left out.
 
 A message never waits for its likely cause. When the cause is found, the `firing` message is sent
 again as an update to each channel that received it without the cause.
@@ -31,24 +32,25 @@ from store.alerting.notifications import (
 )
 
 REFRESH_S: Final = 60
-"""The maximum age of the figures in a message that waits or is repeated."""
+"""Maximum age in seconds of the numbers in a message when it is sent or repeated."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
 Outbox = dict[tuple[str, int, str, str], Notification]
-"""Rows by severity, time of firing, transition and channel."""
+"""Rows by severity, time of the first alert, transition and channel."""
 
 
 class Notifier:
-    """Compares incidents with the outbox.
+    """Compares the stored incidents with the outbox.
 
     Args:
         engine: from `open_database`.
-        objectives: the objectives whose incidents are notified.
+        objectives: the objectives whose incidents are sent.
         channels: the channels.
         explorer_url: returns the explorer's address for links; None for no link.
         simulated: returns whether the data comes from the simulator.
-        likely_cause: returns an incident's likely cause without waiting; None while unknown.
+        likely_cause: returns an incident's likely cause without waiting; None if it is not known
+            yet.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Notifier:
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
-        """Abandon the rows of channels and objectives that are gone; call once at the start.
+        """Abandon the rows of removed channels and objectives. Call it once at the start.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -86,7 +88,8 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Add the missing notifications to the outbox, and refresh the figures of waiting ones.
+        """Add new notifications to the outbox. Update the burn rates and counts in notifications
+        that have not been sent yet.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call catches up.
@@ -111,9 +114,10 @@ class Notifier:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """Return a row's message; for an open incident, with figures of the last minute.
+        """Return a row's message. For an open incident, its numbers are at most a minute old.
 
-        Callable from any thread. The figures are not in the row, because its sender writes it.
+        Callable from any thread. Only the row's sender writes the row, so the new numbers are not
+        stored.
         """
         if row.transition != Transition.FIRING:
             return row.message
@@ -198,12 +202,13 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Return whether it was delivered without a cause and is not due again."""
+    """Return whether the row was delivered without a cause and is not scheduled to be sent
+    again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:
         return loads(row.message).likely_cause is None
-    except (ValueError, TypeError, KeyError):  # of another version
+    except (ValueError, TypeError, KeyError):  # a row that another version wrote
         return False
 
 

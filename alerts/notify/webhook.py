@@ -1,7 +1,7 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
-With a key the request is signed: `Tailspan-Signature: t=…,v1=…`. v1 is the HMAC-SHA256 in hex of
-`t`, a full stop and the body; t is the sending time in unix seconds, which prevents replays.
+With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
+seconds, which prevents replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the body.
 """
 
 import hmac
@@ -13,7 +13,8 @@ from alerts.notify.message import Message
 from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Increase it when a key is removed or changes its meaning, not for new keys."""
+"""Version of the message. Increase it when a key is removed or changes its meaning, but not for a
+new key."""
 SIGNATURE = "Tailspan-Signature"
 
 

@@ -1,1 +1,1 @@
-"""Objectives read from OpenSLO documents."""
+"""OpenSLO documents, read as objectives."""

@@ -1,9 +1,9 @@
-"""OpenSLO's AlertPolicy and AlertCondition, read as burn-rate policies.
+"""Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
-A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows: the
-burn must be above `threshold` over `lookbackWindow`, which shows that it matters, and over
-`alertAfter`, which shows that it goes on. Without `alertAfter` the short window is a twelfth of
-the long one.
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows. The burn
+rate must be above `threshold` over two windows: `lookbackWindow` shows that the burn is large
+enough, and `alertAfter` shows that it continues. Without `alertAfter`, the short window is a
+twelfth of the long window.
 
 Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.
@@ -34,7 +34,7 @@ CONDITION: Final = ("description", "severity", "condition")
 TARGET: Final = ("description", "target")
 SHORT_PART: Final = 12
 SHORTEST_S: Final = 60
-"""Four evaluations of 15 s, and a scrape or more."""
+"""The shortest allowed window: four evaluations of 15 s, and at least one scrape."""
 
 _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
@@ -44,10 +44,10 @@ class AlertPolicy:
     """A policy as its document states it.
 
     Args:
-        name: of the document.
-        where: its file and line.
-        pairs: its conditions.
-        when_no_data: whether absent counters alert.
+        name: the document's name.
+        where: the document's file and line.
+        pairs: the window pairs of its conditions.
+        when_no_data: whether missing counters alert.
     """
 
     name: str
@@ -57,10 +57,10 @@ class AlertPolicy:
 
 
 def read_condition(spec: Reader) -> Pair:
-    """The pair of windows of an AlertCondition.
+    """Return the pair of windows of an AlertCondition.
 
     Raises:
-        DocumentError: it is not one, or of a kind that is not supported.
+        DocumentError: the document is not an AlertCondition, or its kind is not supported.
     """
     severity = spec.choice("severity", SEVERITIES)
     condition = spec.inner("condition", ("kind", "op", "threshold", "lookbackWindow", "alertAfter"))
@@ -88,15 +88,15 @@ def read_condition(spec: Reader) -> Pair:
 
 
 def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> AlertPolicy:
-    """An AlertPolicy's pairs.
+    """Return the policy of an AlertPolicy document.
 
     Args:
-        spec: of the document.
-        name: of the document.
+        spec: the spec of the document.
+        name: the document's name.
         conditions: specs of the AlertConditions that were read, by name.
 
     Raises:
-        DocumentError: it is not one, or a condition is not known.
+        DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
         raise spec.error("alertWhenBreaching", "false leaves no alert; allowed: true")
@@ -116,7 +116,8 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
 
 
 def read_target(spec: Reader) -> None:
-    """Check an AlertNotificationTarget: who is notified is configured elsewhere."""
+    """Check an AlertNotificationTarget. It has no effect, because `notify.yaml` configures
+    notifications."""
     spec.text("target")
 
 
@@ -136,15 +137,15 @@ def _condition(reference: Reader, conditions: Mapping[str, Reader]) -> Reader:
 def policies_of(
     slo: Reader, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
 ) -> tuple[AlertPolicy, ...]:
-    """The AlertPolicies that an SLO names or holds; none where it has none.
+    """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
 
     Args:
-        slo: its spec.
+        slo: the spec of the SLO.
         policies: specs of the AlertPolicies that were read, by name.
-        conditions: the same of AlertConditions.
+        conditions: specs of the AlertConditions that were read, by name.
 
     Raises:
-        DocumentError: one is malformed, or not known.
+        DocumentError: a policy is malformed or unknown.
     """
     if "alertPolicies" not in slo:
         return ()
@@ -155,7 +156,7 @@ def _policies(
     slo: Reader, node: Node, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
 ) -> Iterator[AlertPolicy]:
     if isinstance(node, Text) and node.plain and not node.text:
-        return  # the key without a value, as in OpenSLO's own examples
+        return  # the key has no value, as in OpenSLO's own examples
     if not isinstance(node, Items):
         raise slo.error("alertPolicies", "must be a sequence (- …)")
     for place, each in enumerate(node.items):
@@ -184,15 +185,17 @@ def _named(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: Reader, period_s: int, target: Fraction
 ) -> Policy:
-    """The policy of one objective: of its AlertPolicies, or the built-in one of its period.
+    """Return the policy of one objective. It comes from the AlertPolicies; without any AlertPolicy,
+    it is the built-in policy of the period.
 
     Raises:
-        DocumentError: a condition that not even a total failure would meet.
+        DocumentError: a condition can never be met, not even by a total failure.
     """
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # If two conditions have the same windows, the lower threshold alerts first: only it counts.
+    # If two conditions have the same windows, the lower threshold alerts first. The other condition
+    # has no effect and is dropped.
     lowest: dict[tuple[int, int, int], Pair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

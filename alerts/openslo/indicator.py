@@ -1,4 +1,5 @@
-"""The indicator of an OpenSLO document: requests judged one by one, or Prometheus queries."""
+"""Read the indicator of an OpenSLO document: a condition for each request, or Prometheus
+queries."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from alerts.strict_yaml import Reader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
-"""The `where` that selects every request; OpenSLO requires a spec that is not empty."""
+"""The value of `where` that selects every request. OpenSLO requires a non-empty spec."""
 
 
 SLI: Final = ("description", "ratioMetric", "thresholdMetric")
@@ -25,11 +26,11 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MOST_LABELS: Final = 5
-"""More labels than that make groups too small to have a budget."""
+"""Maximum number of labels. With more labels, groups would be too small to have a budget."""
 
 
 def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
-    """The indicator's spec: written here, or referred to."""
+    """Return the indicator's spec, which is inline or referenced."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
     if "indicator" in spec:
@@ -45,14 +46,14 @@ def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
 
 
 def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
-    """Read how good events and all events are counted.
+    """Return the indicator of an SLI.
 
     Args:
         sli: the spec of an SLI.
         sources: the type of each DataSource that was read, by name.
 
     Raises:
-        DocumentError: it is malformed, or of a kind that is not supported.
+        DocumentError: the SLI is malformed, or its kind is not supported.
     """
     if "thresholdMetric" in sli:
         raise sli.error(
@@ -81,7 +82,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
         return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad", by)
     if part_key == "bad":
-        raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
+        raise ratio.error("bad", "a tailspan source defines good requests; allowed: good")
     selection = total.inner("spec", ("where", "by", "reserved"))
     promise = part.inner("spec", ("good",))
     where = None
@@ -92,7 +93,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Groups that always have a place: values of the one field of `by`."""
+    """Return the groups that always have a place: values of the single field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:
@@ -110,7 +111,7 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
 
 
 def _labels(source: Reader) -> tuple[str, ...]:
-    """Labels of Prometheus that make groups."""
+    """Return the Prometheus labels that define groups."""
     spec = source.inner("spec", _QUERY)
     if "by" not in spec:
         return ()
@@ -150,7 +151,7 @@ def _source(ratio: Reader, key: str) -> Reader:
 
 
 def _kind(source: Reader, sources: Mapping[str, str]) -> str:
-    """The type written here, or that of the DataSource referred to."""
+    """Return the type of a source, which is inline or that of the referenced DataSource."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")

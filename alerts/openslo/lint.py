@@ -1,4 +1,4 @@
-"""Finds objectives that are valid but probably not intended. Pure."""
+"""Find objectives that are valid but probably not intended. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,12 +8,13 @@ from alerts.expression import And, Comparison, Expression, Or, render
 from alerts.objectives import Goodput, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""OpenAI's clients time out after ten minutes, so no request misses a higher limit; the author
-probably means milliseconds. Source: the default timeout of openai-python."""
+"""Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes, so no
+request misses a higher limit, and its author probably meant milliseconds. Source: the default
+timeout of openai-python."""
 
 
 def notes(objective: Objective) -> Iterator[str]:
-    """Yield a sentence for each limit on a latency that is inverted or out of scale."""
+    """Yield a sentence for each latency limit that is inverted or out of range."""
     if not isinstance(objective.indicator, Goodput):
         return
     for limit in _limits(objective.indicator.good):

@@ -1,4 +1,5 @@
-"""The metadata of an OpenSLO document: its name, and labels and annotations for its alerts."""
+"""Read the metadata of an OpenSLO document: its name, and the labels and annotations of its
+alerts."""
 
 import re
 from typing import Final
@@ -20,10 +21,10 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
 def name_of(metadata: Reader) -> str:
-    """The name, once labels and annotations are found to be texts.
+    """Return the name, after checking that labels and annotations are texts.
 
     Raises:
-        DocumentError: one of them is not.
+        DocumentError: the name, a label or an annotation is invalid.
     """
     name = metadata.text("name")
     if not _NAME.fullmatch(name):
@@ -36,12 +37,13 @@ def name_of(metadata: Reader) -> str:
 
 
 def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """The labels as Prometheus has them.
+    """Return the labels under their names in Prometheus.
 
-    A sequence is joined by commas; what a label's name cannot hold (`example.com/team`) becomes _.
+    The items of a sequence are joined by commas. Characters that a label name cannot contain become
+    _ (`example.com/team`).
 
     Raises:
-        DocumentError: two labels have one name then, or one is reserved.
+        DocumentError: two labels then have the same name, or a label is reserved.
     """
     labels: dict[str, str] = {}
     for key, value in _texts(metadata, "labels"):
@@ -57,10 +59,10 @@ def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
 
 
 def annotations_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """The annotations, named as Prometheus can name them.
+    """Return the annotations under names that Prometheus allows.
 
     Raises:
-        DocumentError: two annotations have one name then, or one is reserved.
+        DocumentError: two annotations then have the same name, or an annotation is reserved.
     """
     annotations: dict[str, str] = {}
     for key, value in _texts(metadata, "annotations"):

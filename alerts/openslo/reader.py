@@ -1,8 +1,8 @@
-"""OpenSLO v1, read strictly: an error names file, line, key, the value given, those allowed.
+"""Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is read, whether something refers to it or not. What would change an objective if
-it were ignored is refused (thresholds outside the expression, composite weights).
-Who is notified is configured elsewhere: notification targets are checked and noted.
+Every document is checked, even if no other document refers to it. Keys that would change an
+objective if they were ignored are errors (thresholds outside the expression, composite weights).
+Notification targets are checked, and a note states that they have no effect.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -40,9 +40,9 @@ from alerts.strict_yaml import Items, Node, Reader, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The variable that names the files and folders of the objectives in force, as PATH does."""
+"""The variable that lists the files and folders of the active objectives, separated as in PATH."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
-"""In force where none are named."""
+"""The objectives that are active if none are configured."""
 
 KINDS: Final = (
     "SLO",
@@ -58,7 +58,7 @@ _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What was read: the objectives, and notes on what was ignored."""
+    """The result of reading: the objectives, and notes on ignored documents."""
 
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
@@ -66,17 +66,17 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that was found: the objectives that hold, and what is wrong with the others."""
+    """The valid objectives, notes, and the errors of the invalid objectives."""
 
     spec: Spec
     errors: tuple[AlertsError, ...]
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The YAML files that are named, or lie in folders that are, or in folders of those.
+    """Return the YAML files among these paths and in these folders, including subfolders.
 
     Raises:
-        FileNotFoundError: a path that is not there, or a folder without any.
+        FileNotFoundError: a path does not exist, or a folder contains no YAML file.
     """
     found: list[Path] = []
     for path in paths:
@@ -93,11 +93,11 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def load(paths: Iterable[Path]) -> Spec:
-    """The objectives of files and folders.
+    """Return the objectives of files and folders.
 
     Raises:
-        AlertsError: the first thing that is wrong.
-        FileNotFoundError: a path that is not there.
+        AlertsError: the first error found.
+        FileNotFoundError: a path does not exist.
     """
     findings = inspect(paths)
     if findings.errors:
@@ -119,7 +119,7 @@ def inspect(paths: Iterable[Path]) -> Findings:
 
 
 def inspect_texts(texts: Mapping[str, str]) -> Findings:
-    """The objectives of texts, by the names of their files."""
+    """Return the objectives of texts, which are given by file name."""
     collected = _Collected()
     for file, text in texts.items():
         try:
@@ -135,7 +135,7 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """Documents of all files by kind and name: one may refer to another that comes later."""
+    """Documents of all files by kind and name. A document may refer to a later document."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -144,7 +144,7 @@ class _Collected:
         self._specs: dict[str, dict[str, Reader]] = {kind: {} for kind in KINDS}
 
     def take(self, document: Node, file: str) -> None:
-        """Note a document, or each of a sequence of them."""
+        """Record a document, or each document of a sequence."""
         for each in document.items if isinstance(document, Items) else (document,):
             try:
                 self._take(each, file)
@@ -165,7 +165,7 @@ class _Collected:
         self._specs[kind][name] = whole.inner("spec", _SPECS[kind])
 
     def resolved(self) -> Findings:
-        """Objectives of all that was taken, and what is wrong with it."""
+        """Return the objectives of all recorded documents, and the errors."""
         sources = self._sources()
         self._check_others(sources)
         objectives: dict[str, Objective] = {}
@@ -184,11 +184,12 @@ class _Collected:
         for objective in objectives.values():
             self._notes += lint.notes(objective)
         spec = Spec(tuple(objectives.values()), tuple(self._notes))
-        # What an SLO refers to is read for it, too: it is wrong once.
+        # Documents that an SLO refers to are read again for each reference, so equal errors are
+        # removed.
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
     def _sources(self) -> dict[str, str]:
-        """The type of each DataSource."""
+        """Return the type of each DataSource."""
         sources: dict[str, str] = {}
         for name, spec in self._specs["DataSource"].items():
             try:
@@ -199,7 +200,7 @@ class _Collected:
         return sources
 
     def _check_others(self, sources: Mapping[str, str]) -> None:
-        """Find what is wrong with documents that no SLO refers to."""
+        """Record the errors of documents that no SLO refers to."""
         conditions = self._specs["AlertCondition"]
         for kind, specs in self._specs.items():
             for name, spec in specs.items():
@@ -215,7 +216,7 @@ class _Collected:
                             read_target(spec)
                             self._notes.append(
                                 f"{spec.file}:{spec.line}: AlertNotificationTarget {name} has no"
-                                " effect: notify.yaml or Alertmanager say who is notified"
+                                " effect: notify.yaml or Alertmanager configures the receivers"
                             )
                 except DocumentError as error:
                     self.errors.append(error)
@@ -229,7 +230,7 @@ _SPECS: Final[Mapping[str, tuple[str, ...]]] = {
     "AlertCondition": CONDITION,
     "AlertNotificationTarget": TARGET,
 }
-"""The keys of each kind's spec."""
+"""The allowed keys of each kind's spec."""
 
 _SLO: Final = (
     "description",
@@ -276,7 +277,7 @@ def _slo(
                     " and its indicator in the SLO",
                 )
         if "op" in each:
-            each.choice("op", ("gt", "gte"))  # of a ratio: more than the target is good
+            each.choice("op", ("gt", "gte"))  # of a ratio: values above the target are good
         target, written = read_share(each, "target", "targetPercent")
         slices = read_slices(each, sliced)
         policy = resolved(policies, each, period_s, target)
@@ -289,7 +290,8 @@ def _slo(
             policy = over_slices(policy, slices, each)
         made.append(
             Objective(
-                # By its target, not its place: an objective that is inserted renames no other.
+                # The name contains the target and not its position, so an inserted objective
+                # renames no other.
                 name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),
@@ -311,5 +313,5 @@ def _slo(
 
 
 def _suffix(target_written: str) -> str:
-    """A target as a part of a name: 99.9 % is 99-9."""
+    """Return a target as a part of a name: 99.9 % becomes 99-9."""
     return target_written.removesuffix(" %").replace(".", "-")

@@ -1,4 +1,4 @@
-"""The times and shares of an OpenSLO objective: its period, its target, its time slices."""
+"""Read the times and shares of an OpenSLO objective: its period, target and time slices."""
 
 import re
 from collections.abc import Iterator
@@ -21,21 +21,22 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""`RatioTimeslices` is left out: it gives the one request of a slice the weight of a thousand in
-another, and has no count of bad events that a guard for low traffic could use."""
+"""`RatioTimeslices` is not supported. With this method, a slice with one request has the same
+weight as a slice with a thousand, and there is no count of bad events for the low-traffic guard."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
 
 
 def read_period(spec: Reader) -> tuple[int, Calendar | None]:
-    """The period of an SLO.
+    """Return the period of an SLO.
 
     Returns:
-        Its length in seconds, and its calendar if it has one; the length is then the nominal one.
+        The length in seconds, and the calendar if the period is a calendar period. The length of a
+        calendar period is nominal.
 
     Raises:
-        DocumentError: it is malformed, or not supported.
+        DocumentError: the period is malformed or not supported.
     """
     windows = spec.each("timeWindow", ("duration", "isRolling", "calendar"))
     if len(windows) != 1:
@@ -91,10 +92,10 @@ _START: Final = (
 
 
 def read_slices(objective: Reader, sliced: bool) -> Slices | None:
-    """The time slices of an objective; None if each event counts by itself.
+    """Return the time slices of an objective; None if each event counts by itself.
 
     Raises:
-        DocumentError: they are malformed, missing, or given without `Timeslices`.
+        DocumentError: the slices are malformed, missing, or given without `Timeslices`.
     """
     if not sliced:
         for key in SLICE:
@@ -104,7 +105,7 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
     target, written = read_share(objective, "timeSliceTarget", all_allowed=True)
     text = objective.text("timeSliceWindow")
     try:
-        # OpenSLO: a number without a unit is in minutes.
+        # In OpenSLO, a number without a unit is in minutes.
         length_s = durations.parse_s(f"{text}m" if text.isdecimal() else text)
     except ValueError as error:
         raise objective.error("timeSliceWindow", str(error)) from error
@@ -114,10 +115,11 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
-    """A policy for time slices: bad slices instead of bad events, for the same number of minutes.
+    """Return a policy for time slices. Its minimum number of bad events becomes a number of bad
+    slices that last as many minutes.
 
     Raises:
-        DocumentError: a window of the policy is no whole number of slices.
+        DocumentError: a window of the policy is not a whole number of slices.
     """
     for length_s in _windows(policy):
         if length_s % slices.length_s:
@@ -139,16 +141,16 @@ def _windows(policy: Policy) -> Iterator[int]:
 def read_share(
     reader: Reader, key: str, percent_key: str | None = None, *, all_allowed: bool = False
 ) -> tuple[Fraction, str]:
-    """A share exactly as written, and as people read it.
+    """Return a share as an exact fraction, and as text for people.
 
     Args:
-        reader: what has the key.
-        key: of the share as a number below 1.
-        percent_key: of the same in percent, which may stand in its place.
-        all_allowed: whether it may be 1.
+        reader: reads the mapping that contains the key.
+        key: the key of the share as a number below 1.
+        percent_key: the key of the share in percent, which is allowed instead.
+        all_allowed: whether the share may be 1.
 
     Raises:
-        DocumentError: it is missing, given twice, or not above 0 and below 1.
+        DocumentError: the share is missing, given twice, or not above 0 and below 1.
     """
     most = 1
     if percent_key is not None:
@@ -159,7 +161,7 @@ def read_share(
     text = reader.text(key)
     example = "0.99" if most == 1 else "99"
     most_text = f"at most {most}" if all_allowed else f"below {most}"
-    problem = f"{shown(text)}; allowed: a decimal number above 0 and {most_text}, as 99 % is"
+    problem = f"{shown(text)}; allowed: a decimal number above 0 and {most_text}; 99 % is"
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", text, re.ASCII):
         raise reader.error(key, f"{problem} {example}")
     value = Decimal(text)

@@ -1,7 +1,7 @@
-"""The texts of an objective's alerts, with the templates that Prometheus fills in.
+"""The texts of an objective's alerts, with templates that Prometheus fills in.
 
-As in the kubernetes-mixin: a summary of one line, and a description with one fact per line.
-Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
+As in the kubernetes-mixin, an alert has a summary of one line and a description with one fact per
+line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
 from alerts import vocabulary
@@ -43,12 +43,12 @@ def alerting_burn(objective: Objective, pair: Pair) -> str:
 
 
 def what(objective: Objective) -> str:
-    """Return the objective's display name and statement."""
+    """Return the objective's display name and its statement."""
     return f"What: {literal(objective.display_name)}. {literal(objective.statement)}"
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """Return the template of a pair's numbers, empty unless the pair alerts."""
+    """Return the template of a pair's numbers, which is empty unless the pair alerts."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -84,7 +84,7 @@ def budget_left(objective: Objective) -> str:
 def first_step(objective: Objective) -> str:
     """Return the first step of the response."""
     if objective.by and isinstance(objective.indicator, Goodput):
-        # A tenant's name must not be part of a command that may be pasted into a shell.
+        # A tenant's name must not be in a command that a user may paste into a shell.
         return (
             "First: open dashboard_url, or run `tailspan explain --incident` with the group's name"
             " from `tailspan slo status`. Both show the likely cause."

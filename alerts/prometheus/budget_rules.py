@@ -1,13 +1,13 @@
-"""Recorded series: an objective's target, and its remaining budget for the period.
+"""Rules that record an objective's target, and the remaining budget of its period.
 
-The period's counts are sums of the recorded counts of the shortest window, five of which overlap. A
-month costs the same for every query (43,200 samples), no raw series is read that far back, and the
-first value is there within a minute.
+The period's counts are sums of the recorded counts of the shortest window, taken five times per
+window. So every query over a month reads the same number of samples (43,200) and no raw series, and
+the first value appears within a minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
 calendar periods for some years. Recorded series have the start of their period as a label, and the
-samples with the present period's label are summed. Events of up to one window before a boundary
-count in part in the period after it.
+samples with the present period's label are summed. Events up to one window before a boundary partly
+count in the next period.
 """
 
 from collections.abc import Iterator
@@ -23,20 +23,20 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""A budget does not change in 15 s. Below the 5 min for which a sample stays valid."""
+"""A budget changes slowly. The interval must be below 5 min, for which a sample stays valid."""
 
 OVERLAP = 5
-"""Samples taken within each window."""
+"""Number of samples taken within each window."""
 
 YEARS: Final = 3
-"""How many years after the present one the rules contain calendar boundaries for; about 200
-boundaries for weeks."""
+"""The rules contain calendar boundaries for this many years after the present year: about 200
+boundaries if the period is a week."""
 ENDS_SOON_S: Final = 90 * DAY_S
-"""How long before the last boundary an alert asks to generate the rules again."""
+"""Seconds before the last boundary at which an alert asks the user to generate the rules again."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""Matches the objective's one value with all of its groups."""
+"""Matches the single value of an objective with all of its groups."""
 
 
 def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Recording]:
@@ -45,7 +45,8 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
     Args:
         objective: the objective.
         window_s: the shortest recorded window, at least a minute.
-        now_s: the present, in unix seconds; calendar periods are written from its year on.
+        now_s: the present, in unix seconds. Calendar boundaries are written from the present year
+            on.
     """
     calendar = objective.calendar
     window = durations.render(window_s)
@@ -94,7 +95,8 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # The uncovered part of a period counts as good traffic at the same rate.
+        # The part of a period without data is assumed to have good traffic with the same request
+        # rate.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",

@@ -1,8 +1,8 @@
 """The Prometheus rules of an objective: recorded series and alerts.
 
-Numerator and denominator are recorded separately for each window. Conditions multiply and never
-divide, so an empty window is not NaN and 14.44 is above 14.4. The decision equals that of
-`alerts.burnrate`: the tests run both over the same histories.
+Good and bad events are recorded separately for each window. Conditions multiply and never divide,
+so an empty window is not NaN, and a burn rate of 14.44 is above 14.4. The decision equals that of
+`alerts.burnrate`: the tests run both on the same histories.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,17 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
-"""The evaluation interval of each severity. A 3-day window does not change in 15 s."""
+"""The evaluation interval of each severity. A window of 3 days does not change in 15 s."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The first sample in a window lies up to one evaluation after its start."""
+"""The first sample in a window may be up to one evaluation later than the window's start."""
 
 BLIND_FOR: Final = "15m"
-"""A quarter of the hour that is checked: a deployment that fixes it sends no alert."""
+"""How long an objective must be blind before an alert: a quarter of the hour that is checked. This
+leaves time to correct the fault with a new deployment."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""A restart of a scrape target takes one or two scrapes, a minute apart by default."""
+"""A restart of a scrape target misses one or two scrapes, a minute apart by default."""
 
 
 def burn_groups(
@@ -51,7 +52,8 @@ def burn_groups(
         objective: the objective.
         counted: how its events are counted.
         explorer_url: the explorer's address for the alerts' links.
-        now_s: the present, in unix seconds; calendar periods are written from its year on.
+        now_s: the present, in unix seconds. Calendar boundaries are written from the present year
+            on.
     """
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
@@ -148,7 +150,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """Return the alerts on burns that a guard holds back, with the guard and the reason."""
+        """Return the alerts on burns that a guard suppresses, with the guard and the reason."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -168,7 +170,7 @@ class _Rules:
                 )
             ]
         ]
-        # If one of two pairs fires while the other is held back, nothing is held back.
+        # If one of two pairs fires while a guard suppresses the other, this alert does not fire.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -265,7 +267,8 @@ class _Rules:
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Return an expression for any pair whose conditions all hold, with its long burn rate."""
+        """Return an expression for any pair whose conditions are all met, with its long burn
+        rate."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -284,7 +287,8 @@ class _Rules:
 
     def _enough(self, pair: Pair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
-        # Counts are whole, but increase() may return 4.9999, so compare with half below.
+        # Counts are whole numbers, but increase() may return 4.9999, so compare with the minimum
+        # less half an event.
         least = number(self._policy.minimum_bad_events - Fraction(1, 2))
         return f"{bad} {'<=' if negated else '>'} {least}"
 
@@ -293,10 +297,11 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: Counted) -> int:
-    """Return how long counters may be absent before an alert.
+    """Return how long counters may be missing before an alert, in seconds.
 
-    As long as a total failure takes to alert, because absent counters may hide one, minus the time
-    for which `counted.present` outlives them: 2 minutes for a target of 99.9 %, 8 for 99 %.
+    Missing counters may hide a total failure, so this is the time that a total failure takes to
+    alert: 2 minutes for a target of 99.9 %, 8 for 99 %. `counted.present` remains for a while after
+    the counters have disappeared; this time is subtracted.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -1,4 +1,4 @@
-"""Generates a Prometheus rules file for a set of objectives."""
+"""Generate a Prometheus rules file for a set of objectives."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ def tailspan_rules(
 ) -> str:
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    If every objective is counted by Prometheus queries, it contains only the objectives' rules:
-    that Prometheus may not scrape Tailspan, and would page for its absence.
+    If all objectives use Prometheus queries, the file contains only the objectives' rules. Such a
+    Prometheus may not scrape Tailspan, and would page for its absence.
 
     Args:
         objectives: the objectives.
         explorer_url: the explorer's address for the alerts' links.
         selector: matchers for each of Tailspan's series, from `read_selector`.
-        now_s: calendar periods are written from this year on; None for the clock's time.
+        now_s: the present time, from which calendar periods are written; None for the clock's time.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, Goodput) for each in objectives):
@@ -46,10 +46,11 @@ def vllm_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """Return the rules file for a Prometheus that scrapes vLLM; arguments as for `tailspan_rules`.
+    """Return the rules file for a Prometheus that scrapes vLLM. The arguments are those of
+    `tailspan_rules`.
 
     Raises:
-        RuleError: an objective that vLLM's histograms cannot count.
+        RuleError: vLLM's histograms cannot count an objective.
     """
     return render(_objectives(objectives, of_vllm, explorer_url, selector, now_s), selector)
 
@@ -69,7 +70,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # Users' own queries have their own matchers.
+        # Users' own queries contain their own matchers.
         ours = isinstance(each.indicator, Goodput)
         made += matched_groups(groups, selector) if ours else groups
     return made

@@ -1,7 +1,7 @@
-"""Indicators in PromQL: all events, and the bad ones.
+"""Indicators in PromQL: expressions for all events and for the bad events.
 
-Four sources: Tailspan's own counters (exact), Prometheus queries that count, queries that return a
-ratio, and vLLM's histograms, which count the requests below a bucket's bound.
+The sources are Tailspan's own counters (exact), Prometheus queries that count, Prometheus queries
+that return a ratio, and vLLM's histograms, which count the requests below a bucket's bound.
 """
 
 import re
@@ -29,19 +29,19 @@ class Counted(Protocol):
 
     @property
     def when_absent(self) -> str:
-        """The first step when the counters are absent."""
+        """The first step of the response when the counters are missing."""
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """Conditions under which requests are missed, as PromQL, by reason."""
+        """PromQL conditions that hold if the objective misses requests, by reason."""
 
     @property
     def in_explorer(self) -> bool:
-        """Whether the explorer shows these events."""
+        """Whether the explorer displays these events."""
 
     @property
     def outlived_s(self) -> int:
-        """How long `present` keeps a value after the counters are gone."""
+        """Seconds for which `present` still has a value after the counters have disappeared."""
 
     @property
     def present(self) -> str:
@@ -49,7 +49,8 @@ class Counted(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression for the groups that have a place; None if Prometheus does not choose."""
+        """An expression for the groups that have a place; None if Prometheus does not assign
+        places."""
 
     def events(self, window: str) -> str:
         """Return the number of all events."""
@@ -81,7 +82,7 @@ class OwnCounters:
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
         window = durations.render(LOOKED_AT_S)
-        events = OwnCounters(self.slo).events(window)  # of all groups together
+        events = OwnCounters(self.slo).events(window)  # for all groups together
 
         def excluded(*more: str) -> str:
             return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"
@@ -137,7 +138,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The bucket, which is absent if vLLM has other bounds."""
+        """The bucket, which is missing if vLLM has other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -210,7 +211,7 @@ def _single(goodput: Goodput, where: str) -> Comparison:
 
 
 def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
-    """Return a regular expression for the bound's label, in which `1` and `1.0` are both in use."""
+    """Return a regular expression for the bound's label, because both `1` and `1.0` are in use."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)

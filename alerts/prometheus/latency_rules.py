@@ -1,11 +1,11 @@
 """Rules on the P99 of the last minutes, for users without an objective.
 
-They create tickets, because unlike a burn rate a P99 measures neither the affected users nor the
-duration. The quantiles are those of `/metrics`: within 1 %, over all replicas of a model, never
-averaged.
+These rules create tickets and not pages. Unlike a burn rate, a P99 does not measure how many users
+are affected or for how long. The quantiles are those of `/metrics`: within 1 %, over all replicas
+of a model, never averaged.
 
-With too few requests for a P99, `/metrics` has a lower quantile. If that is above the limit, the
-P99 is too, so the highest available quantile of a model decides.
+With too few requests for a P99, `/metrics` has a lower quantile instead. If the lower quantile is
+above the limit, so is the P99. So the rule uses the highest available quantile of a model.
 """
 
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ class Limit(NamedTuple):
     series: str
     """The series on `/metrics`, by model and quantile."""
     latency: str
-    """The explorer's name of the latency."""
+    """The explorer's parameter for the latency."""
     title: str
     limit_s: str
     reason: str
@@ -64,7 +64,7 @@ LIMITS: Final = (
         " capacity or an admission limit does.",
     ),
 )
-"""If a limit does not fit, define an objective instead and silence the alert."""
+"""If a limit does not suit your service, define an objective instead and silence the alert."""
 
 
 def latency_group(explorer_url: str) -> Group:

@@ -1,8 +1,9 @@
-"""A user's PromQL query, checked and made into a count of events over a window.
+"""Check a user's PromQL query, and convert it to a count of events over a window.
 
-A query is a counter (`name{…}`), its sum, or an expression whose ranges are `[{{.window}}]`; of
-gauges, a gauge, its sum or its count.
-The grammar and the types are checked by promql-parser; what the rules rely on is checked here.
+A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
+`[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
+the same range. promql-parser checks grammar and types, and this module checks the assumptions of
+the rules.
 """
 
 import re
@@ -19,8 +20,8 @@ from alerts.prometheus.rulefile import quoted
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 150
-"""Brackets and operators of one query. The parser recurses: it takes 0.3 s for 150 nested
-brackets and crashes at some thousands; the largest of Sloth's examples has 14."""
+"""Maximum number of brackets and operators in a query. The parser recurses: it takes 0.3 s for 150
+nested brackets and crashes at some thousands. The largest of Sloth's examples has 14."""
 
 RATES: Final = ("rate",)
 COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
@@ -42,16 +43,16 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""Stands for the window while a query is parsed: a prime that no user writes."""
+"""Replaces the window while a query is parsed: a prime number that no user writes."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
-"""Functions that keep the series as they are and change each value by itself."""
+"""Functions that change each value separately and preserve the series."""
 AROUND: Final = (
     *ELEMENTWISE,
     *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
-"""Functions of counts that may still be counts."""
+"""Functions that may return counts if their arguments are counts."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
@@ -65,14 +66,15 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 
     Args:
         text: as the user wrote it.
-        gauges: plain series are gauges, of which each sample is added, not counters.
+        gauges: whether plain series are gauges, whose samples are added; otherwise they are
+            counters.
         by: labels that the query must keep; a sum or count of a plain selector keeps them.
 
     Returns:
         The query with `{{.window}}` in each of its ranges, and whether it is a rate.
 
     Raises:
-        ExpressionError: Prometheus would refuse it, or it cannot be counted over any window.
+        ExpressionError: Prometheus would reject the query, or it cannot be counted over any window.
     """
     text = _normalised(text)
     _bound(text)
@@ -106,23 +108,23 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 
 
 def read_ratio(text: str) -> Query:
-    """Check a query that yields a ratio itself: one series, wholly over the window.
+    """Check a query that returns a ratio: a single series, with every range over the window.
 
-    Several series are refused, not averaged: the mean of ratios is not the ratio of the whole
-    unless all have the same traffic, which cannot be checked here.
+    Several series are rejected and not averaged. The mean of ratios equals the total ratio only if
+    all have the same traffic, which cannot be checked here.
 
     Args:
         text: as the user wrote it.
 
     Raises:
-        ExpressionError: Prometheus would refuse it, or it is not such a ratio.
+        ExpressionError: Prometheus would reject the query, or it does not return such a ratio.
     """
     text = _normalised(text)
     _bound(text)
     tree = _parsed(text)
     names = [_ranged(call, RATIOS, RATIO_ALLOWED) for call in _outermost(tree, counts=False)]
     if not names:
-        raise ExpressionError(f"it looks at no window; allowed: {RATIO_ALLOWED}")
+        raise ExpressionError(f"it has no range over the window; allowed: {RATIO_ALLOWED}")
     if (instant := _instant(tree)) is not None:
         raise ExpressionError(
             f"{instant} is the value of an instant, not of the window; allowed: {RATIO_ALLOWED}"
@@ -152,14 +154,14 @@ def check(text: str) -> None:
     """Check the syntax and types of any PromQL expression.
 
     Raises:
-        ExpressionError: Prometheus would refuse it.
+        ExpressionError: Prometheus would reject the expression.
     """
     _parsed(text)
 
 
 def _normalised(text: str) -> str:
-    """Write the window's template in our form, and raw strings in double quotes, because the parser
-    reads raw strings differently from Prometheus."""
+    """Normalise a query: write the window's placeholder in our form, and convert raw strings to
+    double quotes, because the parser reads raw strings differently from Prometheus."""
 
     def in_quotes(found: re.Match[str]) -> str:
         return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
@@ -196,7 +198,8 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Return the aggregation (sum or count) and the selector of an ungrouped query, else None.
+    """Return the aggregation (sum or count) and the selector of an ungrouped query; None for other
+    queries.
 
     A selector without an aggregation is a sum.
     """
@@ -215,14 +218,14 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """An aggregation after which the series lack one of these labels."""
+    """Return the first aggregation that removes one of these labels."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
             kind = found[1] if found else "by"
             named = {label.strip() for label in found[2].split(",")} if found else set()
             lost = set(by) - named if kind == "by" else set(by) & named
-            # These choose among the series, and keep their labels.
+            # These select among the series and preserve their labels.
             chosen = str(each.op) in ("topk", "bottomk", "limitk", "limit_ratio")
             return f"{each.op}()" if lost and not chosen else _losing(each.expr, by)
         case promql.BinaryExpr():
@@ -235,7 +238,7 @@ def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
 
 
 def _single(tree: promql.Expr) -> bool:
-    """Whether an expression has one value without labels, whatever series there are."""
+    """Return whether an expression always has exactly one value, without labels."""
     match _bare(tree):
         case promql.NumberLiteral():
             return True
@@ -253,7 +256,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """A selector outside of a range."""
+    """Return a selector outside a range."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())
@@ -267,14 +270,14 @@ def _instant(tree: promql.Expr) -> str | None:
 
 
 def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Call]:
-    """The calls that take a range, but not those inside another's subquery.
+    """Yield the calls that take a range, except those inside the subquery of another call.
 
     Args:
         tree: an expression.
-        counts: refuse functions that make something else of counts.
+        counts: whether to reject functions whose results are not counts.
 
     Raises:
-        ExpressionError: a range outside a call: a range is no value that can be counted.
+        ExpressionError: a range is outside a call, so it has no value that can be counted.
     """
     match tree:
         case promql.Call():
@@ -312,7 +315,7 @@ _RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)
 
 
 def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
-    """The name of a call over the window."""
+    """Return the name of a call over the window."""
     name = str(call.func.name)
     if name not in (*RATES, *functions):
         raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")

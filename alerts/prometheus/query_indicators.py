@@ -1,8 +1,8 @@
-"""Indicators from users' Prometheus queries: two that count, or one that returns a ratio.
+"""Indicators from a user's Prometheus queries: two queries that count, or one that returns a ratio.
 
-With `by`, the groups with most events in the last 6 h have a place. The events of a group with a
-place count twice in this ranking, so it does not lose the place to a group of similar size. All
-others together are the group `other`.
+With `by`, the groups with most events in the last 6 h have a place. In this ranking, the events of
+a group that already has a place are doubled, so that it does not lose the place to a group of
+similar size. All other groups together form the group `other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """Return the aggregation that sums events, per group if there are any."""
+    """Return the aggregation that sums events: per group, or in total without groups."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
@@ -33,7 +33,7 @@ class Queries:
 
     @property
     def when_absent(self) -> str:
-        """The first step when the user's metrics are absent."""
+        """The first step of the response when the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the metrics have not been renamed. The total is counted by: "
@@ -51,7 +51,7 @@ class Queries:
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # A group whose own name is `other` has no place.
+        # A group whose own name is `other` cannot have a place.
         none = self._other("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
@@ -61,7 +61,7 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the number of bad events; without a series of bad events it is 0."""
+        """Return the number of bad events; 0 if there is no series of bad events."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -94,7 +94,8 @@ class Queries:
 def _count(query: Query, window: str, by: Sequence[str]) -> str:
     """Return a number per group, or one without labels.
 
-    The query is on lines of its own, so that a comment at its end ends there.
+    The query is on its own lines, so that a comment at its end does not hide the rest of the
+    expression.
     """
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
@@ -102,7 +103,7 @@ def _count(query: Query, window: str, by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A query that returns a ratio: the events of a window are its seconds."""
+    """A query that returns a ratio. The events of a window are its seconds."""
 
     ratio: RawRatio
     about: str = (
@@ -116,7 +117,7 @@ class Seconds:
 
     @property
     def when_absent(self) -> str:
-        """The first step when the user's metrics are absent."""
+        """The first step of the response when the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the query returns a value: " + literal(self.ratio.query.over("5m"))
@@ -124,7 +125,7 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """The ratio over 5 min; 0 of 0 (NaN) is present too, without any event."""
+        """The ratio over 5 min. If there are no events, it is NaN, which counts as present."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
@@ -137,5 +138,5 @@ class Seconds:
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _known(self, window: str) -> str:
-        """Return the ratio clamped to 0 to 1; the comparison drops NaN."""
+        """Return the ratio limited to 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

@@ -19,7 +19,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alerting rule. `for_` is how long its condition must hold."""
+    """An alerting rule. `for_` is how long the condition must hold before the alert fires."""
 
     alert: str
     expr: str
@@ -69,7 +69,7 @@ def _rule(rule: Recording | Alert) -> dict[str, object]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
+    """A YAML dumper that writes texts of several lines as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

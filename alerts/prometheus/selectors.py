@@ -1,8 +1,9 @@
-"""The label matchers that `tailspan slo rules --selector` adds to every series of ours.
+"""Label matchers that `tailspan slo rules --selector` adds to every raw series of Tailspan and
+vLLM.
 
-One Prometheus may scrape the collectors of production and of staging: without a matcher, rules
-add up both. Recorded series (`slo:…`) are made of matched series, and users' own queries have
-matchers of their own, so neither is changed.
+One Prometheus may scrape the collectors of production and of staging; without a matcher, the rules
+would add both together. Neither recorded series (`slo:…`) nor users' own queries are changed:
+recorded series are computed from matched series, and users' queries have their own matchers.
 """
 
 import re
@@ -18,10 +19,12 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, quoted
 
 ALLOWED: Final = 'matchers as within {…} of a selector: env="prod",region=~"eu-.*"'
 MAX_CHARACTERS: Final = 1_000
-"""Every expression of a rules file repeats the matchers, about 40 times for each objective."""
+"""Maximum number of characters. A rules file repeats the matchers in every expression, about 40
+times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""A second matcher of one of these would contradict the rules' own, and no alert would fire."""
+"""Labels that a selector cannot contain. A second matcher of such a label would contradict the
+rules' own matcher, and no alert would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
@@ -33,7 +36,7 @@ have a prefix before `tailspan_` or `vllm:`."""
 
 
 def read_selector(text: str) -> str:
-    """Check matchers and write them again, so that the result contains nothing else.
+    """Check that a text contains only matchers, and return them in normal form.
 
     Raises:
         ExpressionError: the text contains something other than matchers.

@@ -1,8 +1,9 @@
 """Time slices in PromQL: each slice is one event.
 
-The steps of a subquery lie at whole multiples of the step since 1970, where `alerts.slices` ends
-its slices: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the last hour. The
-events of a slice are counted at its end, so Prometheus must scrape at least twice in a slice.
+The steps of a subquery lie at whole multiples of the step since 1970, and `alerts.slices` ends its
+slices at the same instants: `[1h:5m]` contains the twelve slices of 5 minutes that ended in the
+last hour. The events of a slice are counted at its end, so Prometheus must scrape at least twice
+per slice.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
 ROUNDING: Final = Fraction(1, 1_000_000)
-"""For two equal counters, increase() may return numbers that differ in the last digits."""
+"""Tolerance for rounding errors: increase() may return results for two equal counters that differ
+in the last digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Sliced:
 
     @property
     def about(self) -> str:
-        """How the events are counted, and when a slice is bad."""
+        """A sentence on how the events are counted, and when a slice is bad."""
         return (
             f"{self.counted.about} Each {self.slices.length} is one event, bad if less than"
             f" {self.slices.target_written} of its events are good."
@@ -35,32 +37,32 @@ class Sliced:
 
     @property
     def when_absent(self) -> str:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.when_absent
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.blind
 
     @property
     def in_explorer(self) -> bool:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.in_explorer
 
     @property
     def outlived_s(self) -> int:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.outlived_s
 
     @property
     def places(self) -> str | None:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.places
 
     @property
     def present(self) -> str:
-        """As for the events."""
+        """The same as for the events."""
         return self.counted.present
 
     def events(self, window: str) -> str:

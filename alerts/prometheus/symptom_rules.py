@@ -1,8 +1,8 @@
-"""Rules on common causes of a burn: saturation, cache, failures, silence.
+"""Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-They create tickets, because a full KV cache affects no user until an objective burns. Rules on rare
-events require a minimum count, as burn rules do. Two rules page: Tailspan is absent, or an engine
-hangs, because an objective counts only some of the requests in flight.
+Most of these rules create tickets, because a cause such as a full KV cache affects no user until an
+objective burns. Rules on rare events require a minimum count, as burn rules do. Two rules page,
+because an objective may not detect their faults: Tailspan is absent, or an engine hangs.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""The requests in flight of a replica whose engines take no step; the limit is documented at
-`HUNG_S`. A front end of several engines reports the same number for each."""
+"""The requests in flight of a replica whose engines take no step; `HUNG_S` documents the limit. A
+front end of several engines reports the same number for each engine."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -81,8 +81,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # The minimum of 1 ignores an idle engine with one sample of a request that
-                    # was about to run.
+                    # The minimum must be at least 1. This excludes an idle engine with a single
+                    # sample of a request that was about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -117,7 +117,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 *recorded,
                 alert(
                     "TailspanCacheHitCollapse",
-                    # Multiplied out: hits now / queries now < half of hits / queries before.
+                    # Written as products instead of a quotient: hits now / queries now < half of
+                    # hits / queries before.
                     f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
                     f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
                     f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
@@ -165,7 +166,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
                 alert(
                     "TailspanNoEngines",
-                    # Only if Tailspan is scraped: otherwise TailspanAbsent fires.
+                    # This alert fires only if Tailspan is scraped. If it is not scraped,
+                    # TailspanAbsent fires.
                     "absent(tailspan_engine_last_sample_timestamp_seconds)"
                     " and on () count(tailspan_build_info)",
                     "10m",
@@ -175,7 +177,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
                 alert(
                     "TailspanEngineSilent",
-                    # Only for an hour: after a scale-down the engine does not come back.
+                    # The alert ends after an hour: after a scale-down the engine does not come
+                    # back.
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
@@ -204,8 +207,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A part that fails is started again at least once a minute, so this is at
-                    # least five attempts, or five minutes beyond the usual time between two.
+                    # A task that fails is started again at least once a minute. So the task has
+                    # failed in at least five attempts, or its last success is five minutes older
+                    # than usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This part of Tailspan has failed for 5 min, although it is started again at"

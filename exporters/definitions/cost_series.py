@@ -1,8 +1,9 @@
-"""The series of what engines cost, and of the part that was wasted.
+"""The series of the cost of engines, and of its wasted part.
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-for replicas with a price. A replica without a price has none of these series: unknown is not $0.
+for replicas with a price. These series are omitted for a replica without a price, because unknown
+is not $0.
 Engines send no samples while they load; only the bill of `tailspan cost` includes that time.
 """
 
@@ -12,19 +13,19 @@ from exporters.definitions.series_types import ENGINE_LABELS, REQUEST_LABELS, TE
 
 PRICED_REQUESTS: Final = Series(
     "tailspan_priced_requests_total",
-    "Ended requests that have a cost, those of tailspan_cost_usd_total, by how it was computed:"
-    " from the engine's ledger, or from weighted tokens if the ledger has no data.",
+    "Ended requests that tailspan_cost_usd_total includes, by method: from the engine's ledger, or"
+    " from weighted tokens if the ledger has no data.",
     (*REQUEST_LABELS, "priced_by"),
 )
 WASTED: Final = Series(
     "tailspan_wasted_cost_usd_total",
-    "Cost of what engines computed again for ended requests after preemptions, in US dollars; not"
-    " part of tailspan_cost_usd_total.",
+    "Cost of work that engines repeated for ended requests after preemptions, in US dollars; not"
+    " included in tailspan_cost_usd_total.",
     REQUEST_LABELS,
 )
 TENANT_PRICED_REQUESTS: Final = Series(
     "tailspan_tenant_priced_requests_total",
-    "Ended requests that have a cost: those of tailspan_tenant_cost_usd_total.",
+    "Ended requests that tailspan_tenant_cost_usd_total includes.",
     TENANT_LABELS,
 )
 ENGINE_PRICE: Final = Series(

@@ -13,14 +13,14 @@ ENGINE_GAUGES: Final = {
     ),
     "in_flight": Series(
         "tailspan_engine_in_flight_requests",
-        "Requests given to the engine that have not ended, over all front ends. A front end that"
-        " serves several engines reports all of its requests with each: take the maximum over"
+        "Requests sent to the engine that have not ended, over all front ends. A front end with"
+        " several engines reports all of its requests for each of them: take the maximum over"
         " engines, not the sum.",
         ENGINE_LABELS,
     ),
     "oldest_request_age_s": Series(
         "tailspan_engine_oldest_request_age_seconds",
-        "Time since the oldest of these requests was received; 0 if there is none.",
+        "Time since the oldest request in flight was received; 0 without requests in flight.",
         ENGINE_LABELS,
     ),
     "last_step_age_s": Series(
@@ -75,7 +75,7 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By field of `EngineSample`; absent once the engine has stopped sending samples."""
+"""Gauges by field of `EngineSample`; absent once the engine has stopped sending samples."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
@@ -96,7 +96,7 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By field of `roofline.windows.Window`; absent if shape, device or steps are unknown."""
+"""Gauges by field of `roofline.windows.Window`; absent if shape, device or steps are unknown."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
@@ -156,7 +156,7 @@ ENGINE_TOTALS: Final = {
     ),
     "kv_transfer_s_total": Series(
         "tailspan_engine_kv_transfer_seconds_total",
-        "Time of those transfers in seconds; overlapping ones are added.",
+        "Time of KV-cache transfers in seconds; overlapping transfers are added.",
         ENGINE_LABELS,
     ),
     "kv_transfer_failures_total": Series(
@@ -239,7 +239,7 @@ ENGINE_TOTALS: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By field of `EngineSample`; each engine's own count since it started."""
+"""Counters by field of `EngineSample`; each engine counts since its own start."""
 
 LAST_SAMPLE: Final = Series(
     "tailspan_engine_last_sample_timestamp_seconds",
@@ -250,7 +250,9 @@ LAST_SAMPLE: Final = Series(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that all reporting processes of an engine measure completely, so they are not added."""
+"""Totals that are not added up over the processes of an engine, because each process reports the
+whole total.
+"""
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",

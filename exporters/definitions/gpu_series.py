@@ -52,7 +52,7 @@ ENERGY: Final = _series(
     "energy_joules_total", "Energy used since its driver was loaded, in joules."
 )
 THROTTLED: Final = _series(
-    "throttle_reasons", "Number of reasons that limit its clock; 0 if none does."
+    "throttle_reasons", "Number of reasons that limit its clock; 0 without a limit."
 )
 THROTTLE_REASON: Final = Series(
     "tailspan_gpu_throttle_reason",

@@ -8,8 +8,8 @@ objectives are not computed from these buckets; they are for heatmaps. Quantiles
 are separate summaries. They have other names, because a name has one type. Do not average or sum
 them.
 
-An unknown value makes no observation. An unknown label is empty, which Prometheus treats as no
-label.
+An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
+absent label.
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_tpot_seconds",
-        "Mean time per output token after the first, in seconds; answers of one token have none.",
+        "Mean time per output token after the first, in seconds; only answers of several tokens.",
         "tpot_s",
         False,
         bounds_s("-3", "10"),
@@ -71,7 +71,7 @@ HISTOGRAMS: Final = (
     ),
     Histogram(
         "tailspan_queue_seconds",
-        "Time waited in the engine's queue, also by requests that left it unserved, in seconds.",
+        "Time in the engine's queue, including requests aborted in the queue, in seconds.",
         "queue_s",
         False,
         bounds_s("-4", "300"),
@@ -159,7 +159,11 @@ RECENT_BY_MODEL: Final = {
     each.field: Series(each.by_model, f"{each.help} Over all replicas.", ("model", "quantile"))
     for each in RECENT
 }
-"""From the same requests, because a model's quantiles cannot be computed from its replicas'."""
+"""Quantiles by model.
+
+They are computed from all requests of the model, because they cannot be derived from the quantiles
+of its replicas.
+"""
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
     for each in RECENT
@@ -184,13 +188,13 @@ TOKENS: Final = {
         "tailspan_output_tokens_total", "Output tokens of ended requests.", REQUEST_LABELS
     ),
 }
-"""By field of `RequestTimeline`."""
+"""Token counters by field of `RequestTimeline`."""
 
 COSTS: Final = {
     "cost_usd": Series(
         "tailspan_cost_usd_total",
-        "Cost of ended requests in USD, as far as a price is known: their share of their engine's"
-        " steps at its price when they arrived. Excludes idle time and repeated computation.",
+        "Cost of ended requests with a known price, in USD: the request's share of engine steps at"
+        " the engine's price on arrival. Excludes idle time and repeated computation.",
         REQUEST_LABELS,
     ),
     "billed_s": Series(
@@ -224,13 +228,13 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""By field of `RequestTimeline`. Tenants are combined with models, not with replicas: hundreds of
-both would make tens of thousands of series."""
+"""Token counters by field of `RequestTimeline`. Tenants are combined with models, not with
+replicas, because hundreds of both would make tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": Series(
         "tailspan_tenant_cost_usd_total",
-        "Cost of ended requests in USD, as far as a price is known.",
+        "Cost of ended requests with a known price, in USD.",
         TENANT_LABELS,
     ),
     "billed_s": Series(
@@ -249,7 +253,7 @@ PHASE_SECONDS: Final = Series(
 )
 PHASED_REQUESTS: Final = Series(
     "tailspan_phased_requests_total",
-    "Ended requests with all phases known: those of tailspan_phase_seconds_total.",
+    "Ended requests with all phases known, which tailspan_phase_seconds_total includes.",
     REQUEST_LABELS,
 )
 PART_SECONDS: Final = Series(
@@ -334,7 +338,7 @@ LABEL_VALUES: Final = Series(
 )
 LABEL_VALUES_LIMIT: Final = Series(
     "tailspan_exporter_label_values_limit",
-    "Maximum number of values; further ones become 'other'.",
+    "Maximum number of values; further values become 'other'.",
     ("label",),
 )
 METRIC_SERIES: Final = Series(

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""The label value of everything beyond the limit."""
+"""The label value that replaces all values beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -21,7 +21,7 @@ class Histogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """For durations that an abort or error shortens: such a short duration is not fast."""
+    """Whether only complete answers count, because an abort or error shortens this duration."""
     bounds_s: tuple[float, ...]
     exemplars: bool = False
     """Whether each bucket has an exemplar; only for latencies that clients experience."""
@@ -39,7 +39,8 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Without streaming the first byte is also the last (docs/decisions/001)."""
+    """Whether only streamed answers count, because others have their first byte at the end
+    (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:

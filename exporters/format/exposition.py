@@ -17,7 +17,7 @@ MEMORY: Final = Series("process_resident_memory_bytes", "Memory of this process,
 START: Final = Series(
     "process_start_time_seconds", "When this process began to export metrics, in unix seconds."
 )
-"""Under the names that every Prometheus client library uses."""
+"""These names are the same in every Prometheus client library."""
 
 
 class Exposition:

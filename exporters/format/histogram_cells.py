@@ -1,8 +1,8 @@
 """The cells in which latencies are counted, from which both kinds of buckets are computed.
 
-A classic histogram has bounds of its own; a native one has eight buckets per doubling. A latency is
-counted once, in the finest partition that both are unions of, so two kinds of buckets cost as much
-as one. A histogram has about 200 cells, independent of the data:
+A classic histogram has configured bounds; a native histogram has eight buckets per doubling. Each
+latency is counted once, in cells that are cut at the bounds of both kinds, so both kinds together
+cost as much as one. A histogram has about 200 cells, independent of the data:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
@@ -35,9 +35,12 @@ class Cells(NamedTuple):
     """The cells of one histogram. A value on a bound belongs to the cell below it."""
 
     bounds_s: tuple[float, ...]
-    """Ascending; one more cell has the values above the last bound."""
+    """The bounds of the cells, ascending.
+
+    One more cell contains the values above the last bound.
+    """
     buckets: tuple[int, ...]
-    """For each cell, its classic bucket."""
+    """The classic bucket of each cell."""
     ends: IntArray
     """(classic buckets,) the last cell of each."""
     begins: IntArray
@@ -60,7 +63,7 @@ class Cells(NamedTuple):
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Return the zero bucket and the native ones: (n, cells) → (n, 1 + buckets)."""
+        """Return the zero bucket and the native buckets: (n, cells) → (n, 1 + buckets)."""
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
 

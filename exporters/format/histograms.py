@@ -18,8 +18,11 @@ from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds. The
-Prometheus text format has no exemplars. Not a named tuple, because each request has seven."""
+"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds.
+
+The Prometheus text format has no exemplars. This is not a named tuple, because each request has
+seven exemplars and named tuples are slower.
+"""
 
 
 @dataclass(slots=True)
@@ -28,10 +31,9 @@ class Distribution:
 
     cells: Cells
     counts: "array[int]"
-    """By cell."""
     sum_s: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
-    """By classic bucket: its latest request."""
+    """The latest request of each classic bucket."""
 
     def add(self, observed: "Observed") -> None:
         """Add observations; the caller sets the exemplars."""
@@ -56,10 +58,9 @@ class Observed(NamedTuple):
     at: int
     """The histogram's number."""
     counts: IntArray
-    """(cells,)"""
     sum_s: float
     latest: dict[int, int]
-    """By classic bucket: the index of its last latency."""
+    """The index of the last latency in each classic bucket."""
 
 
 def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Observed]:
@@ -68,14 +69,14 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     Args:
         of: the cells of their histograms.
         place: (n,) the number of each latency's histogram.
-        values_s: (n,) latencies, without unknown ones.
+        values_s: (n,) latencies, without NaN.
     """
     numbers, which = np.unique(place, return_inverse=True)
     found, width, buckets = of.of_column(values_s), len(of.buckets), len(of.ends)
     counts = np.bincount(which * width + found, minlength=numbers.size * width)
     sums_s = np.bincount(which, values_s, numbers.size).tolist()
     latest = np.full((numbers.size, buckets), -1)
-    # If several values are assigned to one place, the last remains.
+    # If several values are assigned to one index, the last value remains.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
@@ -120,7 +121,8 @@ class Distributions:
             buckets: list[int | str] = [*cumulative]
             if openmetrics:
                 for place, (trace_id, value_s, at_s) in each.exemplars.items():
-                    # To the nanosecond and the millisecond: all digits take three times as long.
+                    # Values are rounded to nanoseconds and milliseconds. Writing all digits takes
+                    # three times as long.
                     buckets[place] = (
                         f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
                     )

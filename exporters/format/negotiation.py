@@ -1,7 +1,7 @@
 """Chooses the format of a scrape from the request's headers.
 
-Only protobuf has native histograms. A scraper gets it if it names protobuf with all of its
-parameters, and prefers it to text or has no preference. All others get text.
+Only protobuf has native histograms. A scraper gets protobuf if its Accept header lists protobuf
+with all of its parameters, and with at least the weight of text. All other scrapers get text.
 """
 
 import re

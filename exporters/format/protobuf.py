@@ -22,13 +22,14 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""For each kind: the field of the message with the value, its length, and the field in it."""
+"""The bytes before the value of each kind: the field with the value's message, the length of that
+message, and the field in it."""
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Up to this many empty buckets are written as zeros of one byte each; after more, a new span
-begins, which takes six bytes."""
+"""Up to this number of empty buckets are written as zeros of one byte each. After a longer gap a
+new span begins, which takes six bytes."""
 
 
 def varint(number: int) -> bytes:
@@ -165,7 +166,7 @@ _MILLIS: Final = tuple(b"\x10" + varint(milli * 10**6) for milli in range(1000))
 
 
 def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
-    """Encode the native buckets of several histograms, which follow their classic ones.
+    """Encode the native buckets of several histograms. They are written after the classic buckets.
 
     Args:
         of: their cells.
@@ -175,7 +176,7 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _closed(buckets > 0)
-    # Each bucket is written as the difference to the previous one, a histogram's first as it is.
+    # Each bucket is written as the difference to the previous one; the first one is not changed.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)

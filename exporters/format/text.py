@@ -1,8 +1,8 @@
 """Metric families, and how they are written: Prometheus text, OpenMetrics, protobuf.
 
-prometheus_client creates an object for each sample and a dictionary for its labels: at least 90 ms
-for what takes 15 ms here (docs/decisions/029). A family can still be converted to its model
-(`metric`); a test compares this text with what its parsers read and its writer writes.
+prometheus_client creates an object for each sample and a dictionary for its labels, which takes at
+least 90 ms instead of 15 ms (docs/decisions/029). A family can still be converted to its model
+(`metric`); a test compares this module's text with prometheus_client's parsers and writer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,7 @@ class Families(Collector):
     """A source of families; also a collector of prometheus_client."""
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now."""
+        """Yield every family with its current values."""
         raise NotImplementedError
 
     def collect(self) -> Iterator[Metric]:

@@ -2,8 +2,8 @@
 
 A message is forwarded unchanged after this collector has stored it. Receiving never waits for the
 backend: a message that does not fit into the queue, or that the backend does not accept within
-`PATIENCE_S`, is dropped and counted. Messages are sent in order, so one that is retried delays
-those behind it. The retry rules are those of `tailspan_vllm.export.retry`.
+`PATIENCE_S`, is dropped and counted. Messages are sent in order, so a retried message delays the
+messages behind it. The retry rules are those of `tailspan_vllm.export.retry`.
 """
 
 import logging

@@ -30,8 +30,8 @@ OVERFLOWS: Final = Series(
 )
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",
-    "By how much Tailspan's own clock is ahead of the time that alerts and retention follow. 0"
-    " unless it jumped, or was wrong at the start, and nothing confirms it.",
+    "Seconds by which Tailspan's own clock is ahead of the time that alerts and retention use. It"
+    " is 0 unless the clock jumped, or was wrong at the start, without confirmation by senders.",
 )
 BEHIND: Final = Series(
     "tailspan_retention_behind_seconds",
@@ -49,11 +49,11 @@ class Sender(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """How far its newest timestamps are ahead of their arrival."""
+        """Return how far its newest timestamps are ahead of their arrival."""
 
     @property
     def ahead_s(self) -> float:
-        """By how much its timestamps are set back."""
+        """Return by how much its timestamps are set back."""
 
     @property
     def rows(self) -> int:
@@ -68,7 +68,7 @@ class OwnClock(Protocol):
 
     @property
     def ahead_ns(self) -> int:
-        """By how much the system clock is ahead of it."""
+        """Return by how much the system clock is ahead of it."""
 
     @property
     def deletable_unix_ns(self) -> int:
@@ -95,7 +95,7 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; those of senders only if there are any."""
+        """Yield every family as of now; families of senders only if there are senders."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

@@ -41,11 +41,11 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """None before the first reading, and if there is no GPU of its make."""
+        """Return whether the last reading succeeded; None before it, and without GPUs."""
 
     @property
     def gpus(self) -> Sequence[object]:
-        """The GPUs of its last reading."""
+        """The GPUs of the last reading."""
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -57,7 +57,7 @@ class ReaderReport(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """None before the first one."""
+        """Time of the last successful reading; None before it."""
 
 
 class GpuReaderMetrics(Families):
@@ -67,7 +67,7 @@ class GpuReaderMetrics(Families):
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; none if there is no GPU."""
+        """Yield every family as of now; no family if there is no GPU."""
         states = {each.name: each for each in self._report() if each.up is not None}
         if not states:
             return

@@ -9,11 +9,11 @@ class CollectorReport(Protocol):
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
-        """By (signal, result, reason)."""
+        """Items by (signal, result, reason)."""
 
     @property
     def messages(self) -> Mapping[tuple[str, str, str], int]:
-        """By (transport, signal, result)."""
+        """Messages by (transport, signal, result)."""
 
     @property
     def truncated_texts(self) -> int:
@@ -25,7 +25,7 @@ class CollectorReport(Protocol):
 
     @property
     def waiting_messages(self) -> int:
-        """Received and not yet answered."""
+        """Messages that are received and not yet answered."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -33,4 +33,4 @@ class CollectorReport(Protocol):
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """None before the first commit."""
+        """Time of the last commit; None before it."""

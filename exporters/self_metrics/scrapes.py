@@ -48,7 +48,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """None before the first scrape."""
+        """Whether the last scrape succeeded; None before the first scrape."""
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -60,11 +60,11 @@ class ScrapedTarget(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """None before the first one."""
+        """Time of the last successful scrape; None before it."""
 
     @property
     def unusable_values(self) -> int:
-        """Total since the start."""
+        """Number of impossible values since the start."""
 
 
 class ScrapeMetrics(Families):
@@ -79,7 +79,7 @@ class ScrapeMetrics(Families):
         self._discoveries = discoveries
 
     def families(self) -> Iterator[Family]:
-        """Yield every family as of now; none without targets."""
+        """Yield every family as of now; no family without targets."""
         if found := self._discoveries():
             yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})
         states = {state.url: state for state in self._report()}

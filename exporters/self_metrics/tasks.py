@@ -1,4 +1,4 @@
-"""Metrics of the parts of this Tailspan: whether each works."""
+"""Metrics of the components of Tailspan: whether each works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -27,10 +27,10 @@ LAST_SUCCESS: Final = Series(
 
 
 class TaskMetrics(Families):
-    """Reports the state of the parts.
+    """Reports the state of the components.
 
     Args:
-        report: returns each part, and why it does not work; None if it works.
+        report: returns each component, and the reason if it does not work, or None if it works.
     """
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:

@@ -1,11 +1,12 @@
 """The cost of each engine while it was up, and the idle part of it.
 
-The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine was
-up. A longer silence is neither billed nor idle, because the machine may not have been rented then.
-One process of an engine sends the totals of its steps; other processes of the name are its API
-servers and add no time. If two processes send such totals and neither replaces the other, two
-servers share the name, and the time of both is billed. Idle time never decreases, although a long
-step is reported only when it has ended. The time in which an engine loads is not included.
+The rule is the same as for the bill (`cost.uptime`): the engine was up between two samples that are
+at most GAP_S apart. A longer gap is neither billed nor idle, because the machine may not have been
+rented then. One process of an engine sends the totals of its steps; other processes with the same
+name are its API servers and add no time. If two processes send such totals at the same time, and
+neither has replaced the other, two servers share the name. The time of both is billed. Idle time
+never decreases, although a long step is reported only when it has ended. The loading time of an
+engine is not included.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MOST_PROCESSES: Final = 64
-"""Processes of one engine; beyond them the one seen first is forgotten."""
+"""Maximum number of processes of one engine; a further one replaces the one that was seen first."""
 
 
 class EngineBill(NamedTuple):
@@ -41,7 +42,7 @@ class _Report(NamedTuple):
     first_unix_ns: int = 0
     """Time of its first sample."""
     server: int = 0
-    """Number of its server among those that share the engine's name: 0 unless names clash."""
+    """Number of its server among the servers that share the engine's name; 0 without a clash."""
 
     @property
     def counts_steps(self) -> bool:
@@ -67,7 +68,7 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Up minus busy time, which grows during a step and decreases at its end."""
+    """Up time minus busy time. It grows during a step and decreases at the end of the step."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -80,8 +81,9 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the seconds that a sample adds to the time up, and the number of its server.
 
-        If a process sends totals of steps after another process has begun to send them, it was not
-        replaced by it: it is a separate server since its last sample.
+        If a process still sends totals of steps after another process has begun to send them, the
+        other process did not replace it. It then counts as a separate server from its last sample
+        on.
         """
         number = report.server
         before = self.processes.get(process)
@@ -144,12 +146,13 @@ class EngineBills:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample; one older than the latest of its process changes nothing."""
+        """Add a sample; a sample that is older than the latest of its process is ignored."""
         key = sample.replica, sample.engine
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time before its first sample counts if the engine started just then.
+            # If the engine started shortly before its first sample, the time since its start is
+            # billed, too.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS

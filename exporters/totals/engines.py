@@ -1,13 +1,14 @@
 """Totals and gauges of engines, from the samples of one or several reporting processes.
 
-Several processes may report one engine (vLLM's API servers), each with a part of its steps. Totals
-are summed over them. A gauge is the newest process's, except those in `_OVER_PROCESSES`.
+Several processes (vLLM's API servers) may report one engine, each with a part of its steps. Totals
+are summed over them. For gauges the newest sample is used, except for the gauges in
+`_OVER_PROCESSES`.
 
-A total decreases only when the server restarts: a process with another start time arrives, and no
-other process of that engine sent a sample shortly before that start. Then the old counts are
-dropped, as on the server's own /metrics, and Prometheus sees an ordinary counter reset. If other
-processes still report, the counts of the ended process stay in the sum, because a partial decrease
-would look like a reset of the whole.
+A total decreases only when the server restarts: a process with a new start time reports, and no
+other process of the engine sent a sample shortly before that start. Then the old counts are
+dropped, as on the server's own /metrics, which Prometheus handles as a counter reset. If other
+processes still report, the counts of the ended process stay in the sum. Otherwise Prometheus would
+handle the decrease as a reset of the whole total.
 """
 
 import operator
@@ -19,15 +20,17 @@ from exporters.definitions.engine_series import COMMON_TOTALS, ENGINE_GAUGES, EN
 from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
-"""Samples arrive each second; after a minute without one its gauges are omitted."""
+"""Time without samples after which an engine's gauges are omitted. Samples arrive every second."""
 GONE_NS: Final = 10 * 10**9
-"""A process that was silent for this long before another one started had ended, because no server
-loads a model faster."""
+"""If a process was silent for this time before another one started, it had ended, because no server
+loads a model in less time.
+"""
 AHEAD_NS: Final = 600 * 10**9
-"""No sample is stored that is ahead of its arrival by more than a second. One that is this far
-ahead of now was stored while our clock was ahead, and does not keep out newer ones."""
+"""A sample that is ahead of the current time by more than this was stored while our clock was
+ahead. Newer samples replace it, although their time is earlier."""
 MAX_PROCESSES: Final = 64
-"""Processes of one engine; beyond them the totals of the one silent longest are settled."""
+"""Maximum number of processes of one engine. For a further one, the process that was silent for the
+longest time is removed, and its totals are kept."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,
@@ -35,8 +38,8 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""How gauges are combined over reporting processes; for others the newest value counts. A step
-that one process received has happened."""
+"""Functions that combine a gauge over reporting processes; for other gauges the newest value is
+used. The age of the last step is the minimum, because the newest step of any process counts."""
 
 EngineKey = tuple[str, int]
 """Replica and engine."""
@@ -57,10 +60,10 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of sample time and arrival, so that neither a fast clock nor a late delivery
-    makes old samples fresh."""
+    """The earlier of sample time and arrival, so that old samples do not look new if a clock is
+    fast or a delivery is late."""
     started_unix_ns: int | None = None
-    """None until it has reported totals."""
+    """Start time of the totals; None until totals are reported."""
     totals: dict[str, float] = field(default_factory=dict)
 
     def take(self, sample: EngineSample, last_seen_unix_ns: int) -> None:
@@ -98,7 +101,7 @@ class EngineTotals:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Add a sample; one older than the latest changes nothing."""
+        """Add a sample; a sample that is older than the latest is ignored."""
         engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
         known = engine.processes.get(sample.process)
         now_unix_ns = self._clock_unix_ns()

@@ -40,7 +40,7 @@ class GpuTotals:
         self._latest: dict[GpuKey, GpuSample] = {}
 
     def add(self, sample: GpuSample) -> None:
-        """Add a sample; one older than the latest changes nothing."""
+        """Add a sample; a sample that is older than the latest is ignored."""
         key = sample.replica, sample.gpu
         known = self._latest.get(key)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -64,7 +64,7 @@ class GpuTotals:
 
 
 def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
-    """The latest values of each GPU. Values that it does not report have no series."""
+    """Yield the latest values of each GPU. Values that it does not report have no series."""
     by_labels = {(each.replica, each.gpu, each.model_name or ""): each for each in samples}
     if not by_labels:
         return

@@ -1,8 +1,8 @@
 """Limits on label values, so that client-chosen values cannot fill Prometheus or our memory.
 
-A label has a maximum number of values. At the maximum a new value replaces the one that was silent
-longest, if it was silent for hours (replicas get new names with every rollout). Otherwise the new
-value becomes `other`, and is counted.
+A label has a maximum number of values. When the maximum is reached, a new value replaces the value
+that was silent for the longest time, if that was for hours (replicas get new names with every
+rollout). Otherwise the new value is replaced by `other`, and is counted.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,10 @@ from exporters.definitions.series_types import OTHER
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = 1_000
-"""For pairs and engines; otherwise two labels of 200 values would make 40,000."""
+"""Maximum number of pairs, and of engines; otherwise two labels with 200 values each would make
+40,000 pairs."""
 IDLE_NS: Final = 6 * 3_600 * 10**9
-"""As long as the longest window of a paging alert."""
+"""The longest window of a paging alert. A value that was silent for this time may be replaced."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 
@@ -77,7 +78,7 @@ class Labels:
     def customer(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a tenant; `model` is `pair`'s label."""
+        """Return the labels for requests of a tenant; `model` is the label that `pair` returned."""
         pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
@@ -85,7 +86,7 @@ class Labels:
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
         """Return whether an engine is admitted. There is no `other` engine, because a gauge or a
-        total of changing engines would mean nothing."""
+        total of changing engines would be meaningless."""
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )

@@ -1,12 +1,13 @@
-"""Latencies of the last five minutes, in bins: by model and replica, model, and tenant.
+"""Latencies of the last five minutes, in bins, in three groupings: by model and replica, by model,
+and by tenant.
 
-A window is the sum of slices of 15 s. The sum is updated as the window moves, by subtracting the
-slices that leave it, so a scrape adds up nothing. A request counts in the slice in which it ended;
-one that ended before the window (a replay, or an interrupted sender) does not count.
+A window is the sum of slices of 15 s. When the window moves, the slices that leave it are
+subtracted, so a scrape does not add up slices. A request is counted in the slice in which it ended.
+If it ended before the window (in a replay, or after a sender was interrupted), it is not counted.
 
-Memory: two bytes per request and latency, or six per bin where many share one, and some hundred
-bins per window. The limits on labels bound the number of windows (benchmarks/scrape.py). Windows
-without recent requests are dropped.
+A window uses two bytes of memory per request and latency. If many requests share their bins, it
+uses six bytes per bin instead, for a few hundred bins. The limits on labels bound the number of
+windows (benchmarks/scrape.py). Windows without recent requests are dropped.
 """
 
 from array import array
@@ -24,7 +25,7 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""From this number of requests on most share their bin with another."""
+"""Above this number of requests, most requests share their bin with others."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -39,7 +40,7 @@ class Counted(NamedTuple):
 
 
 Latencies = dict[str, Counted]
-"""By field of `RequestTimeline`."""
+"""The windows of each latency, by field of `RequestTimeline`."""
 
 
 class RecentCounts(NamedTuple):
@@ -81,15 +82,18 @@ class _Slice:
 
 
 class SlidingCounts:
-    """The requests of the last slices, by bin."""
+    """Counts of the requests in the last slices, for each bin."""
 
     __slots__ = ("_fresh", "_ordered", "_slices", "_total", "oldest")
 
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """Requests not yet in `_total`: adding a thousand at once costs a tenth of one by one."""
-        # Its bins, ascending, so that a scrape need not sort them for every window.
+        """Requests that are not in `_total` yet.
+
+        Adding a thousand at once takes a tenth of the time of adding them one by one.
+        """
+        # The bins of `_total`, ascending, so that a scrape need not sort them for every window.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
@@ -105,7 +109,7 @@ class SlidingCounts:
             self._settle()
 
     def __bool__(self) -> bool:
-        """Whether it has any requests."""
+        """Return whether it has any requests."""
         return bool(self._fresh or self._total)
 
     def copy(self) -> Counted:

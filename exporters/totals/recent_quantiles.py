@@ -1,8 +1,8 @@
 """Quantiles of many windows at once.
 
-One by one, the windows of a fleet took a third of a scrape. Here all are added up as one long
-column, of which each window is a range. Lists instead of numpy, because converting the numbers of
-dictionaries to an array takes as long as adding them up. Ranks and estimates are those of
+Computing the windows of a fleet one by one took a third of a scrape's time. This module adds up all
+windows as ranges of one long column. It uses lists instead of numpy, because converting the numbers
+of dictionaries to an array takes as long as adding them up. Ranks and estimates are those of
 `telemetry.sketches.quantiles_s`.
 """
 
@@ -21,7 +21,7 @@ def quantiles_s(
     """Yield the quantiles for which there are enough requests.
 
     Args:
-        windows: none of them empty.
+        windows: non-empty windows.
         labels: the quantiles as text, such as "0.99".
 
     Yields:

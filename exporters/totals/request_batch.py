@@ -37,7 +37,7 @@ class Sum(NamedTuple):
 
 
 class Under(NamedTuple):
-    """The label pairs of some requests; `place` (requests,) is the index of each one's pair."""
+    """The label pairs of some requests; `place` (requests,) has each request's pair, by index."""
 
     labels: list[Pair]
     place: IntArray

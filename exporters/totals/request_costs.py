@@ -1,6 +1,6 @@
 """Numbers of requests with a cost, and the cost of repeated computation, by replica and tenant.
 
-The costs themselves are totals like the tokens (`requests.Counts`).
+The costs of requests are totals in `requests.Counts`, as the tokens are.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,7 @@ import numpy as np
 from exporters.definitions import cost_series as series
 from exporters.families import counter, gauge
 from exporters.format.text import Family
+from exporters.totals.by_pair import ByPair
 from exporters.totals.engine_bills import EngineBill
 from exporters.totals.request_batch import Pair, RequestBatch, Under
 from telemetry.quantiles import FloatArray
@@ -34,18 +35,14 @@ class Spent:
         return Spent(dict(self.requests), self.wasted_usd)
 
 
-class CostTotals:
+class CostTotals(ByPair[Spent]):
     """The totals of every pair of labels with a price."""
 
     def __init__(self) -> None:
-        self._by_pair: dict[Pair, Spent] = {}
-
-    def expect(self, pair: Pair) -> Spent:
-        """Create a pair whose price is known, so its series are 0 before the first request ends."""
-        return self._by_pair.setdefault(pair, Spent())
+        super().__init__(Spent)
 
     def add(self, under: Under, bulk: RequestBatch, usd_per_s: FloatArray) -> None:
-        """Count requests; those without a price are not counted.
+        """Count requests; requests without a price are not counted.
 
         Args:
             under: their labels.
@@ -61,27 +58,13 @@ class CostTotals:
         for at, _, (usd,) in under.sums(bulk.numbers("wasted_s", priced) * usd_per_s):
             self.expect(under.labels[at]).wasted_usd += usd
 
-    def forget(self, pairs: set[Pair]) -> None:
-        """Remove pairs beyond the limit."""
-        for pair in pairs:
-            del self._by_pair[pair]
-
-    @property
-    def pairs(self) -> set[Pair]:
-        """The pairs with a price."""
-        return set(self._by_pair)
-
-    def copy(self) -> dict[Pair, Spent]:
-        """Return a copy."""
-        return {pair: spent.copy() for pair, spent in self._by_pair.items()}
-
 
 def cost_families(
     by_replica: Mapping[Pair, Spent],
     by_tenant: Mapping[Pair, Spent],
     engines: Mapping[EngineLabels, EngineBill],
 ) -> Iterator[Family]:
-    """Requests with a cost, wasted cost, and the cost of engines."""
+    """Yield the number of requests with a cost, wasted cost, and the cost of engines."""
     if by_replica:
         yield counter(
             series.PRICED_REQUESTS,

@@ -1,6 +1,6 @@
 """Totals of requests: outcomes, tokens, latency histograms, and time by phase and part.
 
-Independent of Prometheus and of any clock. A scrape reads a copy, so writing it blocks nothing.
+Independent of Prometheus and of any clock. A scrape reads a copy, so it does not block counting.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from exporters.definitions.series import COSTS, HISTOGRAMS, TOKENS
 from exporters.definitions.series_types import Histogram
 from exporters.format.histogram_cells import cells
 from exporters.format.histograms import Distribution, distribution, observed
+from exporters.totals.by_pair import ByPair
 from exporters.totals.request_batch import OUTCOMES, Pair, RequestBatch, Under
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
@@ -27,13 +28,13 @@ _PARTS: Final = tuple(
         ("decode", DECODE_PARTS),
     )
 )
-"""For each phase with parts: its fields, and the labels of each: (phase, part)."""
+"""The fields of each phase with parts, and their labels (phase, part)."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests by outcome, their tokens and their costs. An amount is present once a request had
-    it."""
+    """Requests by outcome, their tokens and their costs. An amount is present after the first
+    request that reports it."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -46,8 +47,8 @@ class Counts:
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica. A histogram, phase or part is present once a request
-    had it."""
+    """The totals of one model on one replica. A histogram, phase or part is present after the first
+    request that reports it."""
 
     counts: Counts = field(default_factory=Counts)
     histograms: dict[str, Distribution] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class PairTotals:
     """Requests with all phases known."""
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
-    """By phase and part."""
+    """Seconds by phase and part."""
 
     def copy(self) -> "PairTotals":
         """Return a copy."""
@@ -111,7 +112,7 @@ def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # A request has either all parts of a phase or none.
+        # A request has either all parts of a phase, or no part.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)
@@ -122,7 +123,7 @@ def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: list[floa
         totals_s[key] = totals_s.get(key, 0.0) + value_s
 
 
-class RequestTotals:
+class RequestTotals(ByPair[PairTotals]):
     """The totals of every pair of model and replica.
 
     Args:
@@ -130,13 +131,8 @@ class RequestTotals:
     """
 
     def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
-        self._by_pair: dict[Pair, PairTotals] = {}
+        super().__init__(PairTotals)
         self._histograms = histograms
-
-    def expect(self, pair: Pair) -> PairTotals:
-        """Create a pair, so its outcomes are 0 before the first request ends; otherwise a rate
-        would miss that request."""
-        return self._by_pair.setdefault(pair, PairTotals())
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
@@ -146,42 +142,14 @@ class RequestTotals:
             _observe(totals, bulk, histogram)
         _spend(totals, bulk)
 
-    def forget(self, pairs: set[Pair]) -> None:
-        """Remove pairs beyond the limit."""
-        for pair in pairs:
-            del self._by_pair[pair]
 
-    @property
-    def pairs(self) -> set[Pair]:
-        """The pairs with requests."""
-        return set(self._by_pair)
-
-    def copy(self) -> dict[Pair, PairTotals]:
-        """Return a copy."""
-        return {pair: totals.copy() for pair, totals in self._by_pair.items()}
-
-
-class TenantTotals:
+class TenantTotals(ByPair[Counts]):
     """The counts of every pair of model and tenant."""
 
     def __init__(self) -> None:
-        self._by_pair: dict[Pair, Counts] = {}
+        super().__init__(Counts)
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
         under = bulk.customers
-        _count([self._by_pair.setdefault(pair, Counts()) for pair in under.labels], under, bulk)
-
-    def forget(self, pairs: set[Pair]) -> None:
-        """Remove pairs beyond the limit."""
-        for pair in pairs:
-            del self._by_pair[pair]
-
-    @property
-    def pairs(self) -> set[Pair]:
-        """The pairs with requests."""
-        return set(self._by_pair)
-
-    def copy(self) -> dict[Pair, Counts]:
-        """Return a copy."""
-        return {pair: counts.copy() for pair, counts in self._by_pair.items()}
+        _count([self.expect(pair) for pair in under.labels], under, bulk)

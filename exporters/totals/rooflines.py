@@ -1,4 +1,4 @@
-"""Utilisation of each engine's GPUs against their peaks, over the last minute.
+"""Utilisation of each engine's GPUs in the last minute, relative to their peaks.
 
 Computed from stored samples, and from the model shape and the device that engines reported when
 they started. Engines without a known shape or device are omitted, and so are idle engines. Bytes
@@ -35,16 +35,17 @@ SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
-"""How long the stored engine starts are cached."""
+"""Time for which stored engine starts are cached."""
 MOST_ENGINES: Final = 1000
 MOST_ROWS: Final = 4_096
-"""Samples kept of one engine: a minute of 64 processes that sample each second. Samples may arrive
-in any order and at any rate, so a time limit would not limit their number."""
+"""Maximum number of stored samples of one engine: one minute of 64 processes that sample every
+second. A limit of age would not be enough, because samples may arrive at any rate.
+"""
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
-    "Samples that rooflines leave out: of an engine beyond 1,000 (engine), or of one engine beyond"
-    " 4,096 in a minute (sample).",
+    "Samples that rooflines leave out: samples of engines beyond 1,000 (engine), and samples of one"
+    " engine beyond 4,096 in a minute (sample).",
     ("of",),
 )
 
@@ -210,8 +211,8 @@ def _windows(
 ) -> Iterator[tuple[EngineKey, Window]]:
     """Yield the utilisation of each engine, for engines with one shape on one device.
 
-    All engines are computed at once as one engine, each in a separate window of time. One by one, a
-    fleet takes five times as long.
+    All engines are computed together, each in a separate window of time. For a fleet, computing
+    them one by one takes five times as long.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []

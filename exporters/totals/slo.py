@@ -2,11 +2,12 @@
 
 The counters are 0 from the start; otherwise Prometheus would miss the first event. A request that
 ended long before it was received (a replay, or an interrupted sender) is left out and counted as
-`late`, because Prometheus cannot date it back.
+`late`, because Prometheus cannot store it with its own time.
 
-A request in flight that is already bad counts with the first report that shows it, and never
-again: each report, and finally the request's row, has the request's age at the previous report.
-Counters do not decrease, so a request that a client error ends after it was counted stays bad.
+A request in flight that is already bad is counted with the first report that shows this, and never
+again. For this purpose each report, and finally the request's row, contains the age of the request
+at the previous report. Counters do not decrease. A request that was counted as bad
+and then ends with a client error stays bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Objectives with groups, and requests of several tenants, for the tests of several modules."""
+"""Objectives over requests and over Prometheus queries, with and without groups."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,7 @@ spec:
   budgetingMethod: Occurrences
   timeWindow: [{{duration: 30d, isRolling: true}}]
   objectives: [{{target: 0.99}}]
-  indicator: {{metadata: {{name: goodput}}, spec: {{ratioMetric: {{counter: true,
-    total: {{metricSource: {{type: {kind}, spec: {total}}}}},
-    {key}: {{metricSource: {{type: {kind}, spec: {part}}}}}}}}}}}
+  indicator: {{metadata: {{name: goodput}}, spec: {{ratioMetric: {ratio}}}}}
 """
 
 
@@ -30,24 +28,42 @@ def own(
 
 
 def foreign(total: str, bad: str, by: Sequence[str] = ("tenant",)) -> Objective:
-    """99 % of the events of each group are not bad, by queries of Prometheus."""
+    """99 % of the events of each group are good, counted by two Prometheus queries."""
     return read("web", "Prometheus", "bad", {"query": total, "by": list(by)}, {"query": bad})
 
 
 def read(name: str, kind: str, key: str, total: object, part: object) -> Objective:
-    """The objective of a document."""
     return objective_of(document(name, kind, key, total, part))
 
 
 def document(name: str, kind: str, key: str, total: object, part: object) -> str:
-    """An SLO whose sources have these specs."""
-    return _OPENSLO.format(
-        name=name, kind=kind, key=key, total=json.dumps(total), part=json.dumps(part)
+    sources = {
+        each: {"metricSource": {"type": kind, "spec": spec}}
+        for each, spec in (("total", total), (key, part))
+    }
+    return _OPENSLO.format(name=name, ratio=json.dumps({"counter": True, **sources}))
+
+
+def query_document(**ratio: object) -> str:
+    """Return an SLO with this ratioMetric; its sources are given as specs of Prometheus."""
+    metric = {
+        key: {"metricSource": {"type": "Prometheus", "spec": value}}
+        if isinstance(value, dict)
+        else value
+        for key, value in ratio.items()
+    }
+    return _OPENSLO.format(name="web", ratio=json.dumps(metric))
+
+
+def query_objective(**ratio: object) -> Objective:
+    """Return such an objective; its sources are given as queries."""
+    sources = ("total", "good", "bad", "raw")
+    return objective_of(
+        query_document(**{k: {"query": v} if k in sources else v for k, v in ratio.items()})
     )
 
 
 def objective_of(text: str) -> Objective:
-    """The only objective of a text."""
     findings = inspect_texts({"slo.yaml": text})
     assert not findings.errors, findings.errors
     return findings.spec.objectives[0]

@@ -1,5 +1,3 @@
-"""An objective that counts nothing never burns: it is told, with the reason."""
-
 import pytest
 
 from alerts.blindness import EXPECTED, LEAST_LEFT_OUT, NONE_SELECTED, REASONS, blind_because
@@ -23,6 +21,6 @@ from alerts.burnrate import Counts
 def test_most_requests_uncounted_is_blind(
     events: int, excluded: dict[str, int], requests: int, reason: str | None
 ) -> None:
-    """Refusals and clients that leave are no blindness: they say something of the request."""
+    """Rejected and aborted requests do not make an objective blind."""
     assert blind_because(Counts(0, events), excluded, requests) == reason
     assert reason is None or all(REASONS[reason])

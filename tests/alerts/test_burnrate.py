@@ -1,5 +1,3 @@
-"""The arithmetic of burn: exact, and held back where it would cry wolf."""
-
 from fractions import Fraction
 
 import pytest
@@ -31,7 +29,7 @@ shares = st.fractions(Fraction(1, 10**6), Fraction(1, 2))
 
 
 def full(bad: int, events: int) -> Window:
-    """A window that was looked at from end to end."""
+    """A window with data from end to end."""
     return Window(Counts(bad, events), Fraction(1))
 
 
@@ -39,13 +37,12 @@ def full(bad: int, events: int) -> Window:
     ("bad", "state"), [(14_440, State.FIRING), (14_401, State.FIRING), (14_400, State.QUIET)]
 )
 def test_just_above_the_factor_fires_and_exactly_on_it_does_not(bad: int, state: State) -> None:
-    """14.44 is more than 14.4; whoever rounds first misses it."""
+    """Rounding first would miss 14.401."""
     window = full(bad, 1_000_000)
     assert judge_pair(window, window, FACTOR, Fraction(1, 1000), 5) is state
 
 
 def test_both_windows_must_burn() -> None:
-    """The long one says that it matters, the short one that it goes on."""
     burning, fine = full(500, 1000), full(0, 1000)
     budget = Fraction(1, 100)
     assert judge_pair(burning, burning, FACTOR, budget, 5) is State.FIRING
@@ -54,7 +51,6 @@ def test_both_windows_must_burn() -> None:
 
 
 def test_one_bad_request_of_ten_does_not_page() -> None:
-    """Nor two, nor four; five in an hour do, and so does the outage of a quiet service."""
     budget = Fraction(1, 1000)
     assert judge_pair(full(1, 10), full(1, 1), FACTOR, budget, 5) is State.LOW_TRAFFIC
     assert judge_pair(full(4, 10), full(4, 4), FACTOR, budget, 5) is State.LOW_TRAFFIC
@@ -62,14 +58,13 @@ def test_one_bad_request_of_ten_does_not_page() -> None:
 
 
 def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
-    """Three minutes are not the hour that two percent of the budget are spent in."""
+    """Three minutes are not the hour in which two percent of the budget are spent."""
     started = Window(Counts(200, 1000), Fraction(180, 3600))
     short = Window(Counts(200, 1000), Fraction(180, 300))
     assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START
 
 
 def test_no_data_is_not_no_burn() -> None:
-    """An empty window says nothing."""
     assert judge_pair(full(0, 0), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
     assert judge_pair(full(9, 9), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
     assert burn(Counts(0, 0), Fraction(1, 100)) is None
@@ -77,8 +72,7 @@ def test_no_data_is_not_no_burn() -> None:
 
 
 @pytest.mark.parametrize(("target", "seconds"), [("0.999", 52), ("0.99", 518), ("0.95", 2592)])
-def test_a_total_failure_is_detected_when_the_workbook_says(target: str, seconds: int) -> None:
-    """52 s, 8 min 38 s, 43 min."""
+def test_a_total_failure_is_detected_after_the_workbooks_times(target: str, seconds: int) -> None:
     found = detection_s(FAST, 1 - Fraction(target), Fraction(1))
     assert found is not None
     assert round(found) == seconds
@@ -93,7 +87,7 @@ def test_a_total_failure_is_detected_when_the_workbook_says(target: str, seconds
 def test_a_start_takes_as_long_to_detect_as_a_change(
     pair: Pair, target: str, bad_ratio: Fraction, cold: bool
 ) -> None:
-    """Bad from the first second on, or after a good day: the formula holds for both."""
+    """The formula holds for a burn from the first second and for one after a good day."""
     budget = 1 - Fraction(target)
     at_s = detection_s(pair, budget, bad_ratio)
     assume(at_s is not None and at_s <= pair.long_s)
@@ -120,7 +114,6 @@ def test_a_start_takes_as_long_to_detect_as_a_change(
 def test_burn_of_two_stretches_lies_between_theirs(
     one: Counts, two: Counts, budget: Fraction
 ) -> None:
-    """Sums are added, ratios are not averaged."""
     assume(one.events and two.events)
     first, second, both = burn(one, budget), burn(two, budget), burn(one + two, budget)
     assert first is not None
@@ -133,7 +126,6 @@ def test_burn_of_two_stretches_lies_between_theirs(
 def test_more_bad_events_never_quieten(
     long: Counts, short: Counts, budget: Fraction, factor: Fraction
 ) -> None:
-    """A worse hour fires at least as much."""
     assume(long.bad < long.events)
     worse = Counts(long.bad + 1, long.events)
     before, after = (
@@ -144,7 +136,6 @@ def test_more_bad_events_never_quieten(
 
 
 def test_every_pair_is_judged() -> None:
-    """By its own windows."""
     policy = policy_for(30 * DAY_S, Fraction(1, 100))
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     states = judge({length: full(20, 100) for length in lengths}, policy, Fraction(1, 100))
@@ -153,7 +144,6 @@ def test_every_pair_is_judged() -> None:
 
 
 def test_a_budget_runs_out_at_the_pace_it_burns() -> None:
-    """At 14.4 a month's budget lasts 50 hours."""
     assert exhaustion_s(Fraction(1), Fraction("14.4"), 30 * DAY_S) == 50 * 3600
     assert exhaustion_s(Fraction(-1), Fraction(2), 30 * DAY_S) == 0
     assert exhaustion_s(Fraction(1), Fraction(0), 30 * DAY_S) is None
@@ -161,7 +151,6 @@ def test_a_budget_runs_out_at_the_pace_it_burns() -> None:
 
 @pytest.mark.parametrize("bad", [(-1, 0), (2, 1)])
 def test_impossible_counts_are_refused(bad: tuple[int, int]) -> None:
-    """Loudly: something counted wrong."""
     with pytest.raises(ValueError, match="allowed: 0 to all"):
         Counts(*bad)
     with pytest.raises(ValueError, match="budget"):

@@ -1,5 +1,3 @@
-"""The expression language: small, safe, and the same after a round trip."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,33 +56,29 @@ expressions = st.recursive(
 
 @given(expressions)
 def test_parse_undoes_render(expression: Expression) -> None:
-    """What is written means what was read, however it is nested."""
     assert parse(render(expression), WORDS) == expression
 
 
 def test_and_binds_before_or_and_not_before_both() -> None:
-    """As everywhere."""
     a, b = IsUnknown("tenant"), IsUnknown("tokens")
     assert parse("tenant is unknown or not tokens is unknown and tenant is unknown", WORDS) == Or(
         (a, And((Not(b), a)))
     )
 
 
-def test_in_is_a_short_way_to_say_or() -> None:
-    """And not in is its opposite."""
+def test_in_is_short_for_or() -> None:
     either = Or((Comparison("tenant", "==", "a", '"a"'), Comparison("tenant", "==", "b", '"b"')))
     assert parse("tenant in ('a', \"b\")", WORDS) == either
     assert parse("tenant not in ('a', \"b\")", WORDS) == Not(either)
 
 
-def test_what_must_hold_is_told_apart() -> None:
-    """The operands of the outermost and."""
+def test_conjuncts_are_the_operands_of_the_outermost_and() -> None:
     assert len(conjuncts(parse("ttft_s < 1 and tokens > 2", WORDS))) == 2
     assert len(conjuncts(parse("ttft_s < 1 or tokens > 2", WORDS))) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "wanted"),
     [
         ("", "the end at character 1; allowed here: a field: tenant, ttft_s"),
         ("ttft_s", "allowed here: <, <=, >, >=, ==, !=, in, or is, after ttft_s"),
@@ -113,9 +107,8 @@ def test_what_must_hold_is_told_apart() -> None:
         ("ttft_s < ١", "is not part of an expression"),
     ],
 )
-def test_an_error_names_the_place_and_what_is_allowed(text: str, says: str) -> None:
-    """Written once, read at night."""
-    with pytest.raises(ExpressionError, match=says):
+def test_an_error_names_the_place_and_what_is_allowed(text: str, wanted: str) -> None:
+    with pytest.raises(ExpressionError, match=wanted):
         parse(text, WORDS)
 
 
@@ -130,7 +123,6 @@ def test_an_error_names_the_place_and_what_is_allowed(text: str, says: str) -> N
     ).map(" ".join)
 )  # fmt: skip
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
-    """And what is accepted is the same after a round trip."""
     try:
         expression = parse(text, WORDS)
     except ExpressionError:
@@ -138,8 +130,8 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     assert parse(render(expression), WORDS) == expression
 
 
-def test_what_happened_cannot_select_and_what_is_cannot_judge() -> None:
-    """An objective over fast requests only would always be kept."""
+def test_results_cannot_select_and_labels_cannot_judge() -> None:
+    """An objective over fast requests only would always be met."""
     with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)
     with pytest.raises(ExpressionError, match="use it in where"):
@@ -147,6 +139,5 @@ def test_what_happened_cannot_select_and_what_is_cannot_judge() -> None:
 
 
 def test_an_outcome_must_be_one() -> None:
-    """A misspelt outcome would never match."""
     with pytest.raises(ExpressionError, match="allowed: stop, length, abort, error, rejected"):
         parse("outcome == 'stopped'", GOOD)

@@ -1,5 +1,3 @@
-"""Windows over counts that come in over time."""
-
 from fractions import Fraction
 
 from hypothesis import given
@@ -21,7 +19,6 @@ buckets = st.lists(
 
 @given(buckets, st.integers(-5, 105), st.integers(0, 110))
 def test_a_window_holds_what_lies_in_it(each: list[Bucket], from_s: int, length_s: int) -> None:
-    """Its beginning left out, its end included; the order of arrival is no matter."""
     to_s = from_s + length_s
     inside = [bucket.counts for bucket in each if from_s < bucket.until_s <= to_s]
     total = sum(inside, Counts(0, 0))
@@ -31,13 +28,11 @@ def test_a_window_holds_what_lies_in_it(each: list[Bucket], from_s: int, length_
 
 @given(buckets, st.integers(0, 100))
 def test_two_halves_are_the_whole(each: list[Bucket], middle_s: int) -> None:
-    """Windows that touch share nothing and miss nothing."""
     history = History(0, each, 1)
     assert history.counts(-1, middle_s) + history.counts(middle_s, 200) == history.counts(-1, 200)
 
 
 def test_a_window_is_covered_as_far_back_as_anyone_looked() -> None:
-    """And never more than whole."""
     history = History(1000, [], 15)
     assert history.window(300, 1000).covered == Fraction(15, 300)
     assert history.window(300, 1135).covered == Fraction(1, 2)
@@ -45,8 +40,7 @@ def test_a_window_is_covered_as_far_back_as_anyone_looked() -> None:
     assert history.window(300, 0).covered == 0
 
 
-def test_each_severity_says_the_most_urgent_of_its_pairs() -> None:
-    """An hour of failure pages; a day's ticket is not due yet."""
+def test_each_severity_has_the_state_of_its_most_urgent_pair() -> None:
     day_s = 86_400
     good = [Bucket(at, Counts(0, 100)) for at in range(0, 4 * day_s, 600)]
     bad = [Bucket(4 * day_s + at, Counts(100, 100)) for at in range(0, 1800, 60)]

@@ -1,5 +1,3 @@
-"""Periods: rolling ones, and those of a calendar in a time zone."""
-
 from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -22,13 +20,11 @@ instants = st.integers(365 * DAY_S, 130 * 365 * DAY_S)
 
 
 def unix_s(year: int, month: int, day: int, zone: str = "UTC", hour: int = 0) -> int:
-    """A wall-clock time as unix seconds."""
     return int(datetime(year, month, day, hour, tzinfo=ZoneInfo(zone)).timestamp())
 
 
 @given(calendars, instants)
 def test_each_instant_is_in_exactly_one_period(calendar: Calendar, at_s: int) -> None:
-    """Periods touch: one ends when the next starts, and each has about its nominal length."""
     span = calendar.at(at_s)
     assert span.start_s <= at_s < span.end_s
     assert calendar.at(span.start_s) == span
@@ -41,15 +37,14 @@ def test_each_instant_is_in_exactly_one_period(calendar: Calendar, at_s: int) ->
 def test_boundaries_are_the_starts_of_all_periods(
     calendar: Calendar, from_s: int, length_s: int
 ) -> None:
-    """From the one under way to the first after the end."""
     starts = list(calendar.boundaries(from_s, from_s + length_s))
     assert starts[0] == calendar.at(from_s).start_s
     assert starts[-1] > from_s + length_s >= starts[-2]
     assert all(calendar.at(before).end_s == after for before, after in pairwise(starts))
 
 
-def test_a_month_is_as_long_as_the_calendar_says() -> None:
-    """By the wall clock of its zone: 31 days and an hour less where the clocks go forward."""
+def test_a_month_has_the_length_of_its_calendar_month() -> None:
+    """In its time zone it is an hour shorter where the clocks go forward."""
     newyork = Calendar(datetime(2026, 1, 1), "America/New_York", 1, "M")
     march = newyork.at(unix_s(2026, 3, 15))
     assert march.start_s == unix_s(2026, 3, 1, "America/New_York")
@@ -60,7 +55,6 @@ def test_a_month_is_as_long_as_the_calendar_says() -> None:
 
 
 def test_a_month_from_the_31st_starts_on_the_last_day_of_a_shorter_one() -> None:
-    """And on the 31st again after it."""
     calendar = Calendar(datetime(2026, 1, 31), "UTC", 1, "M")
     starts = [
         datetime.fromtimestamp(each, UTC).strftime("%m-%d")
@@ -69,8 +63,7 @@ def test_a_month_from_the_31st_starts_on_the_last_day_of_a_shorter_one() -> None
     assert starts == ["01-31", "02-28", "03-31", "04-30"]
 
 
-def test_quarters_and_weeks_start_as_their_calendar_says() -> None:
-    """At the start's own hour and weekday."""
+def test_quarters_and_weeks_start_at_the_hour_and_weekday_of_the_calendar() -> None:
     quarters = Calendar(datetime(2026, 2, 1), "UTC", 1, "Q")
     assert quarters.at(unix_s(2026, 1, 15)).start_s == unix_s(2025, 11, 1)
     weeks = Calendar(datetime(2026, 11, 2, 6), "Europe/Berlin", 1, "w")
@@ -78,7 +71,6 @@ def test_quarters_and_weeks_start_as_their_calendar_says() -> None:
 
 
 def test_the_text_names_the_start_unless_it_is_the_first_of_a_month() -> None:
-    """With the time zone."""
     assert Calendar(datetime(2026, 1, 1), "UTC", 1, "M").text == "a calendar month (UTC)"
     assert Calendar(datetime(2026, 1, 5), "UTC", 2, "w").text == (
         "2 calendar weeks (from 2026-01-05 00:00, UTC)"

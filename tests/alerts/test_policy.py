@@ -1,5 +1,3 @@
-"""Policies are data, read strictly; each objective has one that can alert."""
-
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,7 +15,7 @@ HUNDREDTH = Fraction(1, 100)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "says"),
+    ("before", "after", "wanted"),
     [
         ("short: 5m", "short: 2h", "pairs.0..short: must be shorter than long: 1h"),
         ("short: 5m", "short: 5", "short: '5'; allowed: a whole number"),
@@ -29,11 +27,10 @@ HUNDREDTH = Fraction(1, 100)
         ("source:", "sauce:", "sauce: no such key"),
     ],
 )
-def test_a_flaw_is_named(tmp_path: Path, before: str, after: str, says: str) -> None:
-    """File, line, key, value, what is allowed."""
+def test_a_flaw_is_named(tmp_path: Path, before: str, after: str, wanted: str) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text((POLICIES / "30d.yaml").read_text().replace(before, after, 1))
-    with pytest.raises(DocumentError, match=says):
+    with pytest.raises(DocumentError, match=wanted):
         read_policy(file)
 
 
@@ -48,7 +45,7 @@ def test_a_flaw_is_named(tmp_path: Path, before: str, after: str, says: str) -> 
 def test_windows_shares_and_factors_are_sloths(
     days: int, shares: list[str], factors: list[float]
 ) -> None:
-    """Of slok/sloth: examples/windows/7d.yaml, google-28d.yaml and google-30d.yaml."""
+    """From slok/sloth: examples/windows/7d.yaml, google-28d.yaml and google-30d.yaml."""
     (file,) = (each for each in built_in() if each.period_s == days * DAY_S)
     assert [each.budget_share for each in file.windows] == [Fraction(share) for share in shares]
     pairs = policy_for(days * DAY_S, HUNDREDTH).pairs
@@ -65,7 +62,7 @@ def test_windows_shares_and_factors_are_sloths(
 
 
 def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
-    """The geometric mean of both, to four digits."""
+    """They are the geometric mean of both, to four digits."""
     by_days = {each.period_s // DAY_S: each.windows for each in built_in()}
     for week, fortnight, four in zip(by_days[7], by_days[14], by_days[28], strict=True):
         mean = (float(week.budget_share) * float(four.budget_share)) ** 0.5
@@ -86,19 +83,15 @@ def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
 def test_a_loose_targets_factors_are_those_that_a_total_failure_reaches(
     target: str, factors: list[str]
 ) -> None:
-    """Capped at nine bad events of ten; a second pair with the same cap is left out."""
+    """They are capped at a bad ratio of 0.9; a second pair with the same cap is left out."""
     pairs = policy_for(30 * DAY_S, 1 - Fraction(target)).pairs
     assert [f"{float(pair.factor):.5g}" for pair in pairs] == factors
 
 
-@given(
-    st.integers(7, 366),
-    st.fractions(Fraction(1, 10**6), Fraction(999, 1000)),
-)
+@given(st.integers(7, 366), st.fractions(Fraction(1, 10**6), Fraction(999, 1000)))
 def test_every_objective_pages_and_tickets_when_everything_fails(
     days: int, budget: Fraction
 ) -> None:
-    """Within its long window, and never at a burn that keeps a whole period's budget."""
     pairs = policy_for(days * DAY_S, budget).pairs
     assert {pair.severity for pair in pairs} == {"page", "ticket"}
     for pair in pairs:

@@ -1,5 +1,3 @@
-"""What the README shows is what is made."""
-
 import re
 import textwrap
 from pathlib import Path
@@ -16,7 +14,6 @@ README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()
 
 
 def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
-    """Twelve lines in, the page out."""
     objective, rule, *_ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert len(objective.splitlines()) == 12
     findings = inspect_texts({"chat.yaml": objective})
@@ -26,7 +23,6 @@ def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
 
 
 def test_the_channels_in_the_readme_are_sound(tmp_path: Path) -> None:
-    """With the variables and the file that they refer to."""
     *_, notify = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "notify.yaml").write_text(notify)
     (tmp_path / "slack-url").write_text("https://hooks.example.org/x")
@@ -36,7 +32,6 @@ def test_the_channels_in_the_readme_are_sound(tmp_path: Path) -> None:
 
 
 def test_the_groups_in_the_readme_can_be_counted() -> None:
-    """Both sources, each in a whole objective."""
     _, _, sources, _ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     own, foreign = (
         yaml.safe_load(line)["total"]["metricSource"]["spec"] for line in sources.splitlines()

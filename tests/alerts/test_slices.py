@@ -1,5 +1,3 @@
-"""Time slices: one event each, good or bad by its own target."""
-
 from fractions import Fraction
 
 from hypothesis import given
@@ -23,7 +21,6 @@ buckets = st.lists(
 
 @given(buckets, st.integers(0, 600))
 def test_each_slice_with_events_is_one_event(each: list[Bucket], until_s: int) -> None:
-    """Bad if less than its target is good; a slice that is not over is left out."""
     judged = MINUTE.judged(each, until_s)
     ends = [end for end in range(60, 601, 60) if end <= until_s]
     for end in ends:
@@ -38,7 +35,6 @@ def test_each_slice_with_events_is_one_event(each: list[Bucket], until_s: int) -
 
 
 def test_a_target_of_all_allows_no_bad_event() -> None:
-    """And a slice that just reaches its target is good."""
     strict = Slices(60, Fraction(1), "100 %")
     assert strict.judged([Bucket(60, Counts(1, 1000))], 60) == [Bucket(60, Counts(1, 1))]
     assert MINUTE.judged([Bucket(60, Counts(1, 10))], 60) == [Bucket(60, Counts(0, 1))]

@@ -1,11 +1,10 @@
-"""Rows as the collector hands them on."""
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
+from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
@@ -13,29 +12,31 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock set by hand."""
 
     def __init__(self) -> None:
         self.unix_ns = NOW_UNIX_NS
 
     def __call__(self) -> int:
-        """The present, in unix nanoseconds."""
         return self.unix_ns
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.unix_ns += round(seconds * 1e9)
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The present."""
     return Clock()
 
 
 @pytest.fixture
+def exporter(clock: Any) -> PrometheusExporter:
+    return PrometheusExporter(clock_unix_ns=clock)
+
+
+@pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """A factory of answered requests, each with ids of its own."""
+    """Make answered requests, each with its own ids."""
     ids = count(1)
 
     def make(**changes: Any) -> RequestTimeline:
@@ -68,7 +69,7 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 @pytest.fixture
 def sample_row(clock: Clock) -> Callable[..., EngineSample]:
-    """A factory of samples as of the clock."""
+    """Make engine samples at the clock's present."""
 
     def make(**changes: Any) -> EngineSample:
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A latency counted by itself, which is what counting many together has to come to."""
+"""Count latencies one at a time: the reference for counting many at once."""
 
 from bisect import bisect_left
 
@@ -7,12 +7,10 @@ from exporters.format.histograms import Distribution, Exemplar
 
 
 def cell_of(of: Cells, value_s: float) -> int:
-    """Where one latency is counted."""
     return bisect_left(of.bounds_s, value_s)
 
 
 def observe(held: Distribution, value_s: float, exemplar: Exemplar | None = None) -> None:
-    """Count one latency."""
     cell = cell_of(held.cells, value_s)
     held.counts[cell] += 1
     held.sum_s += value_s

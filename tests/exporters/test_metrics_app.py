@@ -1,5 +1,3 @@
-"""`/metrics` over HTTP, as Prometheus and an orchestrator ask for it."""
-
 import asyncio
 import shutil
 import subprocess
@@ -29,11 +27,8 @@ Get = Callable[..., tuple[int, dict[str, str], bytes]]
 
 @pytest.fixture
 def exporter(
-    clock: Any,
-    request_row: Callable[..., RequestTimeline],
-    sample_row: Callable[..., EngineSample],
+    clock: Any, request_row: Callable[..., RequestTimeline], sample_row: Callable[..., EngineSample]
 ) -> PrometheusExporter:
-    """An exporter that has seen something of everything."""
     counters = Counters()
     counters.committed(clock())
     exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
@@ -44,23 +39,19 @@ def exporter(
 
 @pytest.fixture
 def readiness() -> dict[str, bool]:
-    """What `/readyz` goes by."""
     return {"ready": True}
 
 
 @pytest.fixture
 def failing() -> tuple[list[str], list[str]]:
-    """The parts that fail: those without which telemetry is lost, and the rest."""
+    """The failing parts: the vital ones, and the rest."""
     return [], []
 
 
 @pytest.fixture
 def get(
-    exporter: PrometheusExporter,
-    readiness: dict[str, bool],
-    failing: tuple[list[str], list[str]],
+    exporter: PrometheusExporter, readiness: dict[str, bool], failing: tuple[list[str], list[str]]
 ) -> Iterator[Get]:
-    """GET a path of a running exporter."""
     app = metrics_app(Exposition([exporter]), lambda: readiness["ready"], lambda: failing)
     host = AsgiHost(app, host="127.0.0.1", port=0, option="--metrics-port")
 
@@ -80,7 +71,6 @@ def get(
 
 
 def test_metrics_come_as_text(get: Get) -> None:
-    """What a plain scrape gets."""
     status, headers, body = get("/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -88,7 +78,6 @@ def test_metrics_come_as_text(get: Get) -> None:
 
 
 def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
-    """And are valid as such."""
     _, headers, body = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
@@ -96,21 +85,19 @@ def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
 
 
 def test_metrics_come_as_protobuf_where_asked(get: Get) -> None:
-    """With native histograms, and the same families as text has."""
     _, headers, body = get("/metrics", Accept=str(Format.PROTOBUF))
     assert headers["content-type"] == str(Format.PROTOBUF)
     families = {family.name: family for family in read(body)}
     text = get("/metrics")[2].decode()
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    # Each scrape tells of the one before it.
+    # Each scrape reports the one before it.
     assert named - set(families) <= {series.SCRAPE_SECONDS.name, series.SCRAPE_BYTES.name}
     assert set(families) <= named
     [metric] = families["tailspan_ttft_seconds"].metric
     assert sum(native_counts(metric.histogram).values()) == metric.histogram.sample_count > 0
 
 
-def test_a_scrape_tells_of_the_one_before(get: Get) -> None:
-    """Its time, its size, and how many series each metric has."""
+def test_a_scrape_reports_the_previous_one(get: Get) -> None:
     assert b"tailspan_exporter_last_scrape_bytes" not in get("/metrics")[2]
     body = get("/metrics")[2].decode()
     assert "tailspan_exporter_last_scrape_bytes " in body
@@ -119,14 +106,12 @@ def test_a_scrape_tells_of_the_one_before(get: Get) -> None:
 
 
 def test_metrics_are_compressed_where_asked(get: Get) -> None:
-    """Prometheus always asks."""
     _, headers, body = get("/metrics", **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
     assert body[:2] == b"\x1f\x8b"
 
 
 def test_health_is_life_and_readiness_is_receiving(get: Get, readiness: dict[str, bool]) -> None:
-    """A process that lives and does not receive is healthy and not ready."""
     assert get("/healthz")[0] == get("/readyz")[0] == 200
     readiness["ready"] = False
     assert get("/healthz")[0] == 200
@@ -135,7 +120,6 @@ def test_health_is_life_and_readiness_is_receiving(get: Get, readiness: dict[str
 
 @pytest.mark.real
 def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
-    """Prometheus' own linter, on everything the exporter can say."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
@@ -147,7 +131,7 @@ def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
 
 
 def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
-    """Not ready only where telemetry is lost without it: elsewhere senders would lose more."""
+    """Readiness fails only if telemetry is lost without the part."""
     vital, degraded = failing
     degraded.append("evaluator (KeyError)")
     assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")
@@ -157,14 +141,11 @@ def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str
 
 
 class _Slow:
-    """An exposition that is written when it is let."""
-
     def __init__(self) -> None:
         self.written = 0
         self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
 
     def write(self, format_: Format) -> bytes:
-        """The number of the scrape."""
         self.began.release()
         assert self.go.acquire(timeout=20)
         self.written += 1
@@ -172,7 +153,6 @@ class _Slow:
 
 
 def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
-    """Of a hundred, one is under way and one is next."""
     slow = _Slow()
     scrapes = _SharedScrapes(slow)  # type: ignore[arg-type]  # all that it needs
 
@@ -202,5 +182,4 @@ def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
     ],
 )
 def test_an_answer_is_compressed_for_who_asks_for_it(header: str, wanted: bool) -> None:
-    """By gzip alone."""
     assert takes_gzip(header) is wanted

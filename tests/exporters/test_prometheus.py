@@ -1,5 +1,3 @@
-"""What a scrape reads."""
-
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,20 +25,11 @@ PAIR = {"model": "llama", "replica": "r1"}
 ENGINE = {**PAIR, "engine": "0"}
 
 
-@pytest.fixture
-def exporter(clock: Any) -> PrometheusExporter:
-    """An exporter that has seen nothing."""
-    return PrometheusExporter(clock_unix_ns=clock)
-
-
 def _value(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
     return exporter.registry.get_sample_value(name, labels)
 
 
-def test_a_request_is_counted_where_it_belongs(
-    exporter: PrometheusExporter, request_row: Row
-) -> None:
-    """Histogram, outcome and tokens, under model and replica."""
+def test_a_request_counts_under_its_labels(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored([request_row(ttft_s=0.51)], [])
     assert _value(exporter, "tailspan_ttft_seconds_bucket", **PAIR, le="0.5") == 0
     assert _value(exporter, "tailspan_ttft_seconds_bucket", **PAIR, le="0.75") == 1
@@ -53,7 +42,6 @@ def test_a_request_is_counted_where_it_belongs(
 
 
 def test_what_was_never_seen_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
-    """Absent is absent, not 0."""
     text = generate_latest(exporter.registry).decode()
     assert "tailspan_ttft_seconds" not in text
     assert "tailspan_engine_waiting_requests" not in text
@@ -61,10 +49,7 @@ def test_what_was_never_seen_has_no_series(exporter: PrometheusExporter, request
     assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) is None
 
 
-def test_outcomes_stand_at_zero_from_the_first_sample(
-    exporter: PrometheusExporter, sample_row: Sample
-) -> None:
-    """The engine is heard of before its first request ends."""
+def test_outcomes_start_at_zero(exporter: PrometheusExporter, sample_row: Sample) -> None:
     exporter.on_stored([], [sample_row()])
     for outcome in Outcome:
         assert _value(exporter, "tailspan_requests_total", **PAIR, outcome=outcome) == 0
@@ -73,7 +58,6 @@ def test_outcomes_stand_at_zero_from_the_first_sample(
 def test_a_repeated_batch_is_not_counted_twice(
     exporter: PrometheusExporter, request_row: Row, sample_row: Sample
 ) -> None:
-    """A sender that missed its answer sends again; the store knows, and so does the exporter."""
     batch = [request_row(), request_row()], [sample_row()]
     exporter.on_stored(*batch)
     once = generate_latest(exporter.registry).decode()
@@ -86,10 +70,7 @@ def test_a_repeated_batch_is_not_counted_twice(
     }
 
 
-def test_an_engine_is_told_until_it_falls_silent(
-    exporter: PrometheusExporter, sample_row: Sample, clock: Any
-) -> None:
-    """Gauges go; totals and the time of the last sample stay."""
+def test_silent_gauges_go(exporter: PrometheusExporter, sample_row: Sample, clock: Any) -> None:
     exporter.on_stored([], [sample_row()])
     assert _value(exporter, "tailspan_engine_waiting_requests", **ENGINE) == 3
     assert _value(exporter, "tailspan_engine_kv_cache_usage_ratio", **ENGINE) == 0.5
@@ -101,17 +82,13 @@ def test_an_engine_is_told_until_it_falls_silent(
 
 
 def test_simulated_data_is_marked(exporter: PrometheusExporter, request_row: Row) -> None:
-    """Whoever scrapes can tell."""
     exporter.on_stored([request_row()], [])
     assert _value(exporter, "tailspan_simulated_data") == 0
     exporter.on_stored([request_row(source=Source.SIMULATOR)], [])
     assert _value(exporter, "tailspan_simulated_data") == 1
 
 
-def test_hostile_label_values_neither_multiply_nor_break_the_text(
-    clock: Any, request_row: Row
-) -> None:
-    """Ten thousand models and a line break are one `other` and an escape."""
+def test_hostile_labels_are_bounded_and_escaped(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
     exporter.on_stored([request_row(model='evil"\n} 1\n')], [])
     exporter.on_stored([request_row(model=f"m{n}") for n in range(10_000)], [])
@@ -128,8 +105,7 @@ def test_hostile_label_values_neither_multiply_nor_break_the_text(
     assert _value(exporter, "tailspan_exporter_label_overflows_total", label="model") == 9_998
 
 
-def test_how_full_the_labels_are_is_told(clock: Any, request_row: Row) -> None:
-    """Values and room for them, so that one can act before there is an `other`."""
+def test_label_usage_is_exported(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
     exporter.on_stored([request_row(tenant="a"), request_row(tenant="b")], [])
     assert _value(exporter, "tailspan_exporter_label_values", label="tenant") == 2
@@ -137,7 +113,6 @@ def test_how_full_the_labels_are_is_told(clock: Any, request_row: Row) -> None:
 
 
 def test_a_tenant_has_counts_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
-    """Over all replicas; a request of nobody in particular has no tenant."""
     exporter.on_stored(
         [request_row(tenant="a"), request_row(tenant="a", replica="r2"), request_row()], []
     )
@@ -148,17 +123,13 @@ def test_a_tenant_has_counts_of_its_own(exporter: PrometheusExporter, request_ro
     assert _value(exporter, "tailspan_tenant_output_tokens_total", **tokens) == 40
 
 
-def test_an_engine_says_what_it_is(exporter: PrometheusExporter, sample_row: Sample) -> None:
-    """Region, configuration and who tells, as labels."""
+def test_an_engine_has_an_info_series(exporter: PrometheusExporter, sample_row: Sample) -> None:
     exporter.on_stored([], [sample_row(region="eu", config="c0ffee", source=Source.SCRAPE)])
     told = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape"}
     assert _value(exporter, "tailspan_engine_info", **told) == 1
 
 
-def test_a_replica_that_made_way_takes_its_series_along(
-    clock: Any, request_row: Row, sample_row: Sample
-) -> None:
-    """Memory stays bounded through any number of rollouts."""
+def test_a_removed_replica_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=1))
     exporter.on_stored([request_row()], [sample_row()])
     clock.advance(7 * 3600)
@@ -170,8 +141,7 @@ def test_a_replica_that_made_way_takes_its_series_along(
     assert _value(exporter, "tailspan_engine_steps_total", **labels, engine="0") == 100
 
 
-def test_the_collector_tells_of_itself(clock: Any) -> None:
-    """Every known reason stands at 0; a commit that never was has no time."""
+def test_the_collector_exports_its_own_metrics(clock: Any) -> None:
     counters = Counters()
     exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
     items = {"signal": "traces", "result": "refused", "reason": "missing_id"}
@@ -182,8 +152,7 @@ def test_the_collector_tells_of_itself(clock: Any) -> None:
     assert committed == 1_790_000_000
 
 
-def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: Sample) -> None:
-    """Nothing global, nothing unnamed; and every name of it can be had."""
+def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row: Sample) -> None:
     counters = Counters()
     counters.committed(1)
     exporter = PrometheusExporter(
@@ -221,10 +190,7 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
     assert told == {each.name for each in ALL} - of_the_scrape - of_others
 
 
-def test_scrapes_and_counting_do_not_disturb_each_other(
-    exporter: PrometheusExporter, request_row: Row
-) -> None:
-    """Totals read amid counting are those of one moment."""
+def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_row: Row) -> None:
     rows = [request_row() for _ in range(2_000)]
     writer = threading.Thread(
         target=lambda: [exporter.on_stored([row], []) for row in rows]  # type: ignore[func-returns-value]
@@ -243,10 +209,10 @@ def test_scrapes_and_counting_do_not_disturb_each_other(
 
 
 @pytest.mark.parametrize("first", [Source.INSTRUMENTATION, Source.NATIVE])
-def test_a_request_told_by_two_sources_counts_once(
+def test_a_request_of_two_sources_counts_once(
     exporter: PrometheusExporter, request_row: Row, first: Source
 ) -> None:
-    """Whichever came first; two choices of one request that one source tells count as two."""
+    """Two choices of one request from one source count as two."""
     both = (Source.INSTRUMENTATION, Source.NATIVE)
     for number, source in enumerate(both if first is both[0] else reversed(both)):
         for choice in range(2):
@@ -256,6 +222,5 @@ def test_a_request_told_by_two_sources_counts_once(
 
 
 def test_a_clients_word_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
-    """These series are of servers."""
     exporter.on_stored([request_row(source=Source.CLIENT)], [])
     assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") is None

@@ -17,14 +17,11 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has th
 
 
 def python(code: str) -> tuple[str, ...]:
-    """A command line."""
     return (sys.executable, "-c", code)
 
 
 @pytest.fixture
 def with_child(tmp_path: Path) -> Callable[..., None]:
-    """Start a child and do something with it."""
-
     def play(code: str, play: Callable[[Child], Awaitable[None]]) -> None:
         async def run() -> None:
             child = await children.start("child", python(code), {}, tmp_path / "new" / "child.log")
@@ -40,7 +37,6 @@ def with_child(tmp_path: Path) -> Callable[..., None]:
 
 
 async def said(child: Child, words: str) -> None:
-    """Wait until it has written that."""
     deadline = time.monotonic() + PATIENCE_S
     while words not in child.last_words():
         assert time.monotonic() < deadline, child.last_words()
@@ -48,14 +44,12 @@ async def said(child: Child, words: str) -> None:
 
 
 def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
-    """It may say good-bye; both its outputs are in the log, in a folder that was made."""
-
     async def play(child: Child) -> None:
         await said(child, "begun")
         await child.stop()
         assert await child.wait() == 7
         assert child.last_words() == "begun\nended"
-        await child.stop()  # again is no error
+        await child.stop()  # idempotent
         assert not child.running
 
     code = (
@@ -67,8 +61,6 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
 
 
 def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -> None:
-    """After a while."""
-
     async def play(child: Child) -> None:
         await said(child, "begun")
         await child.stop(within_s=0.1)
@@ -82,7 +74,7 @@ def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -
 
 
 def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]) -> None:
-    """It is in a session of its own: the terminal's signals are not for it."""
+    """The child's own session gets no signals of the terminal."""
 
     async def play(child: Child) -> None:
         await said(child, "session")
@@ -91,11 +83,7 @@ def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]
     with_child("import os; print('session', os.getsid(0) == os.getpid())", play)
 
 
-def test_the_last_words_are_the_last_lines_fit_for_a_terminal(
-    with_child: Callable[..., None],
-) -> None:
-    """However much it said, and whatever."""
-
+def test_the_last_lines_are_fit_for_a_terminal(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
         assert await child.wait() == 0
         *lines, last = child.last_words(3).splitlines()
@@ -111,8 +99,6 @@ def test_the_last_words_are_the_last_lines_fit_for_a_terminal(
 
 
 def test_a_log_that_is_gone_has_no_last_words(with_child: Callable[..., None]) -> None:
-    """It is no reason to fail."""
-
     async def play(child: Child) -> None:
         await child.wait()
         child.log.unlink()
@@ -121,8 +107,7 @@ def test_a_log_that_is_gone_has_no_last_words(with_child: Callable[..., None]) -
     with_child("print('heard by nobody')", play)
 
 
-def test_a_log_is_begun_anew(with_child: Callable[..., None]) -> None:
-    """It tells of the latest start."""
+def test_a_log_is_truncated_at_the_start(with_child: Callable[..., None]) -> None:
     for number in (1, 2):
 
         async def play(child: Child, number: int = number) -> None:
@@ -132,8 +117,7 @@ def test_a_log_is_begun_anew(with_child: Callable[..., None]) -> None:
         with_child(f"print('start {number}')", play)
 
 
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """With its path and the child's name."""
+def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     async def run() -> None:
@@ -143,10 +127,10 @@ def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_program_of_that_name_in_the_working_directory_is_not_run(
+def test_no_local_program_of_that_name_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tailspan may be started anywhere, for instance where a `cli` of one's own lies."""
+    """The working directory may hold another `cli`."""
     (tmp_path / "cli").mkdir()
     (tmp_path / "cli" / "main.py").write_text("def main(): print('another program')")
     (tmp_path / "cli" / "__init__.py").touch()
@@ -163,7 +147,6 @@ def test_a_program_of_that_name_in_the_working_directory_is_not_run(
 
 @ON_LINUX
 def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
-    """Not even where the parent can do nothing about it."""
     log = tmp_path / "child.log"
     child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     code = f"""
@@ -191,8 +174,8 @@ asyncio.run(main())
 
 
 @ON_LINUX
-def test_a_child_whose_parent_ended_before_it_began_does_not_begin() -> None:
-    """The kernel tells only of an end still to come."""
+def test_a_child_of_an_ended_parent_does_not_start() -> None:
+    """The kernel reports only an end still to come."""
     leash = Path(children.__file__).with_name("leash.py")
     asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)

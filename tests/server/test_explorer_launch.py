@@ -1,5 +1,3 @@
-"""The explorer's command line."""
-
 import os
 import sys
 from pathlib import Path
@@ -9,8 +7,7 @@ import pytest
 from server.explorer_launch import launch
 
 
-def test_it_listens_on_loopback_and_calls_nobody() -> None:
-    """Unless the caller decides otherwise; no statistics, no questions, no file watcher."""
+def test_it_listens_on_loopback_and_calls_no_host() -> None:
     started = launch(port=8601, database_url="sqlite:///x.db")
     assert started.command[:4] == (sys.executable, "-P", "-m", "ui.serving.process")
     assert {
@@ -27,7 +24,7 @@ def test_it_listens_on_loopback_and_calls_nobody() -> None:
 
 
 def test_a_password_is_not_on_the_command_line() -> None:
-    """Command lines are public: the database's URL goes by the environment."""
+    """Every user can read command lines; the environment is private."""
     url = "postgresql://tailspan:secret@db/tailspan"
     started = launch(database_url=url)
     assert not any("secret" in argument for argument in started.command)
@@ -35,18 +32,16 @@ def test_a_password_is_not_on_the_command_line() -> None:
 
 
 def test_a_base_path_is_passed_without_its_slashes() -> None:
-    """As Streamlit wants it; and not at all where there is none."""
     assert "--server.baseUrlPath=ops/tail" in launch(base_path="/ops/tail/").command
     assert not any("baseUrlPath" in argument for argument in launch().command)
 
 
 def test_without_a_url_the_environment_stays_as_it_is() -> None:
-    """The default is the store's, not decided here."""
     assert launch().environment == {}
 
 
 def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
-    """As whole paths: the explorer may be started in another folder."""
+    """As absolute paths: the explorer may start in another folder."""
     started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
     assert started.environment == {
         "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
@@ -54,15 +49,19 @@ def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
 
 
 def test_the_prices_in_force_go_along(tmp_path: Path) -> None:
-    """Or the page of costs would have others than the collector."""
     started = launch(prices=tmp_path / "prices.yaml")
     assert started.environment == {"TAILSPAN_PRICES": str(tmp_path / "prices.yaml")}
 
 
 def test_the_allowed_hosts_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With those of the environment, which would be replaced otherwise."""
+    """With those of the environment, which would otherwise be replaced."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}
     assert launch(allowed_hosts=["b.example"]).environment == {
         "TAILSPAN_ALLOWED_HOSTS": "b.example,a.example"
     }
+
+
+def test_the_explorer_knows_the_past_that_a_simulator_sends() -> None:
+    """It shows progress until that has arrived."""
+    assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}

@@ -1,5 +1,3 @@
-"""The likely cause in the message about an incident."""
-
 import subprocess
 import sys
 import threading
@@ -43,7 +41,7 @@ def _incident(**changed: Any) -> IncidentRow:
 
 
 class Asked:
-    """An explainer that always finds the same, and remembers what it was asked."""
+    """An explainer with a fixed answer that records its questions."""
 
     def __init__(self, causes: int = 1) -> None:
         self.questions: list[Question] = []
@@ -52,7 +50,6 @@ class Asked:
     def __call__(
         self, _engine: Engine, question: Question, objectives: Sequence[Objective]
     ) -> Explanation:
-        """Note the question, and answer."""
         self.questions.append(question)
         self.objectives = objectives
         cause = Cause(
@@ -67,14 +64,11 @@ class Asked:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    """An empty store."""
     return open_database(f"sqlite:///{tmp_path}/tailspan.db")
 
 
 @pytest.fixture
 def objective(tmp_path: Path) -> Callable[[str], Objective]:
-    """An objective that calls this good."""
-
     def make(good: str) -> Objective:
         file = tmp_path / "chat.yaml"
         file.write_text(chat_openslo(good, where="model == 'm'"))
@@ -85,15 +79,11 @@ def objective(tmp_path: Path) -> Callable[[str], Objective]:
 
 
 def sentence(engine: Engine, asked: Asked, objective: Objective, at_s: int) -> str | None:
-    """What the process of its own would say."""
     found = incident_verdict(engine, objective, _incident(), at_s, asked)
     return None if found is None else found.sentence
 
 
-def test_the_sentence_says_how_much_what_where_and_what_to_try(
-    engine: Engine, objective: Callable[[str], Objective]
-) -> None:
-    """All that a person woken at night can use, in one line."""
+def test_the_sentence_is_complete(engine: Engine, objective: Callable[[str], Objective]) -> None:
     asked = Asked()
     assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
         "80% of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
@@ -109,7 +99,6 @@ def test_the_sentence_says_how_much_what_where_and_what_to_try(
 
 
 def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Objective]) -> None:
-    """Neither where the diagnosis abstains, nor where no latency was promised."""
     assert sentence(engine, Asked(causes=0), objective("ttft_s <= 0.5"), BEGAN_S) is None
     asked = Asked()
     assert sentence(engine, asked, objective("outcome == 'stop'"), BEGAN_S) is None
@@ -117,7 +106,7 @@ def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Obje
 
 
 class Apart:
-    """What finds causes: answers when it is let, and counts."""
+    """An explainer that answers when the test lets it, and counts."""
 
     def __init__(self) -> None:
         self.answer: str | Exception | None = "tenant a sends more"
@@ -127,7 +116,6 @@ class Apart:
         self.times = 0
 
     def __call__(self, _objective: Objective, _incident: IncidentRow, _at_s: int) -> str | None:
-        """Wait, then answer."""
         self.times += 1
         assert self.let.wait(30)
         if isinstance(self.answer, Exception):
@@ -135,20 +123,19 @@ class Apart:
         return self.answer
 
     def wait(self) -> None:
-        """Until one more answer is known."""
         assert self.answered.acquire(timeout=30)
 
 
 @pytest.fixture
 def apart() -> Iterator[Apart]:
-    """Let go at the end."""
     made = Apart()
     yield made
     made.let.set()
 
 
-def test_nobody_waits_for_a_cause(apart: Apart, objective: Callable[[str], Objective]) -> None:
-    """It is known once it was found, and one is looked for at a time."""
+def test_a_cause_is_found_in_the_background(
+    apart: Apart, objective: Callable[[str], Objective]
+) -> None:
     apart.let.clear()
     causes = LikelyCauses(apart, apart.answered.release)
     chat = objective("ttft_s <= 0.5")
@@ -160,10 +147,8 @@ def test_nobody_waits_for_a_cause(apart: Apart, objective: Callable[[str], Objec
     assert apart.times == 1
 
 
-def test_it_is_not_asked_again_at_each_evaluation(
-    apart: Apart, objective: Callable[[str], Objective]
-) -> None:
-    """Every request of half an hour is read for it. What was found once is not forgotten."""
+def test_it_is_asked_once(apart: Apart, objective: Callable[[str], Objective]) -> None:
+    """A diagnosis reads every request of half an hour."""
     causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
     causes(chat, _incident(), BEGAN_S)
     apart.wait()
@@ -178,10 +163,7 @@ def test_it_is_not_asked_again_at_each_evaluation(
     assert apart.times == 2
 
 
-def test_a_diagnosis_that_fails_is_counted_and_tried_again(
-    apart: Apart, objective: Callable[[str], Objective]
-) -> None:
-    """The messages go out without a cause."""
+def test_a_failed_diagnosis_is_retried(apart: Apart, objective: Callable[[str], Objective]) -> None:
     apart.answer = AskError("it took longer than 60 s")
     causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
     assert causes(chat, _incident(), BEGAN_S) is None
@@ -197,7 +179,6 @@ def test_a_diagnosis_that_fails_is_counted_and_tried_again(
 def test_the_process_may_take_so_long_and_no_longer(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is an error then."""
     monkeypatch.setattr(likely_cause, "MOST_S", 0.05)
     with pytest.raises(AskError, match="it took longer than"):
         asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
@@ -206,7 +187,6 @@ def test_the_process_may_take_so_long_and_no_longer(
 def test_the_process_may_hold_so_much_memory_and_no_more(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails by itself, and nobody else does."""
     code = "import server.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"
     run = subprocess.run
     monkeypatch.setattr(
@@ -221,7 +201,6 @@ def test_a_real_store_is_asked(
     objective: Callable[[str], Objective],
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """From rows to the sentence."""
     queue = dict.fromkeys(("queue_seats_s", "queue_budget_s", "queue_held_s", "queue_step_s"), 0.0)
     rows = []
     for number in range(2_100):

@@ -1,5 +1,3 @@
-"""What the process keeps of memory that is free again."""
-
 import subprocess
 import sys
 
@@ -29,7 +27,6 @@ done.wait()
 
 
 def arenas_of(call: str) -> int:
-    """How many arenas eight threads get."""
     told = subprocess.run(
         [sys.executable, "-c", KEEPS.format(call=call)], capture_output=True, text=True, check=True
     )
@@ -38,7 +35,7 @@ def arenas_of(call: str) -> int:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's arenas are Linux'")
 def test_threads_share_arenas() -> None:
-    """Eight threads, eight arenas, unless we say so."""
+    """By default, eight threads have eight arenas."""
     many, few = arenas_of(""), arenas_of("from server.memory import keep_little; keep_little()")
     if many < 8:
         pytest.skip("this libc has no arena a thread")

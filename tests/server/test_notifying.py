@@ -1,5 +1,3 @@
-"""Notifying beside the evaluator: nobody waits for anybody."""
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +27,6 @@ PATIENCE_S = 20.0
 def engine(
     url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Iterator[Engine]:
-    """A store with an incident that goes on."""
     fill(request_row())
     engine = open_database(url)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
@@ -39,20 +36,17 @@ def engine(
 
 
 def channel(name: str) -> Channel:
-    """One of two."""
     return Channel(name, Kind.WEBHOOK, ("page",), Secret(f"http://127.0.0.1:9/{name}"))
 
 
 class Others:
-    """Stands where attempts are made: `slow` answers when it is let, the others at once."""
+    """Replaces delivery: channel `slow` answers when the test lets it, the others at once."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
         self.asked = threading.Event()
 
     def sender(self, of: Channel) -> Callable[[Post], Answer]:
-        """In place of one that opens sockets."""
-
         def send(post: Post) -> Answer:
             if of.name == "slow":
                 self.asked.set()
@@ -64,7 +58,6 @@ class Others:
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
-    """Released at the end."""
     made = Others()
     monkeypatch.setattr(notifying, "Sender", made.sender)
     yield made
@@ -72,7 +65,6 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
 
 
 def begin(engine: Engine, said: list[str]) -> Notifying:
-    """Two channels."""
     return Notifying(
         engine,
         load([OBJECTIVES]).objectives,
@@ -84,7 +76,6 @@ def begin(engine: Engine, said: list[str]) -> Notifying:
 
 
 def soon(holds: Callable[[], bool]) -> bool:
-    """Whether it holds before long."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -92,7 +83,6 @@ def soon(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None:
-    """Neither another channel, nor the evaluator, nor the end of all."""
     said: list[str] = []
     running = begin(engine, said)
     running.start()
@@ -108,8 +98,8 @@ def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None
     assert {row.state for row in read_notifications(engine, "chat")} == {"delivered"}
 
 
-def test_nothing_is_told_before_the_first_evaluation(engine: Engine, others: Others) -> None:
-    """What was under way at the last end may be over by now."""
+def test_nothing_is_sent_before_the_first_evaluation(engine: Engine, others: Others) -> None:
+    """What was open at the last stop may be over."""
     said: list[str] = []
     running = begin(engine, said)
     running.start()
@@ -125,7 +115,6 @@ def test_a_defect_ends_no_thread(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is logged, and the next evaluation tries again."""
     said: list[str] = []
     with monkeypatch.context() as broken:
         broken.setattr("alerts.notify.notifier.status_at", lambda *_: 1 / 0)
@@ -140,7 +129,6 @@ def test_a_defect_ends_no_thread(
 
 
 def test_an_attempt_in_a_line() -> None:
-    """What is new: a first failure, a delivery, a giving up; no repeats."""
     row = Notification("chat", "page", START_S, "firing", "quick", "{}", START_S, failures=1)
     failed = Attempt(row, Result.FAILED, Answer(503, "busy"), repeat=False)
     of = channel("quick")
@@ -157,5 +145,5 @@ def test_an_attempt_in_a_line() -> None:
 
 
 def test_an_attempt_takes_less_time_than_an_evaluation() -> None:
-    """So that one that hangs is over before the next is due."""
+    """One that hangs ends before the next is due."""
     assert http_post.WHOLE_S <= 15

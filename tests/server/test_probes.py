@@ -9,7 +9,6 @@ from server import probes
 def test_a_healthy_answer_is_ok(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    """With its body."""
     url = stranger({"/health": http_answer(body="fine")})
     assert probes.get(f"{url}/health") == probes.Answer(200, "OK", "fine")
     assert probes.get(f"{url}/health").ok
@@ -18,7 +17,6 @@ def test_a_healthy_answer_is_ok(
 def test_a_refusal_is_an_answer(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    """With its status, which is not ok."""
     answer = probes.get(stranger(http_answer(503, "Service Unavailable", "no GPU")))
     assert (answer.ok, answer.why, answer.body) == (
         False,
@@ -30,13 +28,11 @@ def test_a_refusal_is_an_answer(
 def test_what_is_posted_arrives(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    """To the path asked for."""
     url = stranger({"/v1/traces": http_answer()})
     assert probes.post(f"{url}/v1/traces", b"\0", "application/x-protobuf").ok
 
 
-def test_nobody_there_is_said_in_words(free_port: int) -> None:
-    """Without an errno."""
+def test_a_refused_connection_has_words(free_port: int) -> None:
     answer = probes.get(f"http://127.0.0.1:{free_port}/health")
     assert (answer.status, answer.why) == (None, "Connection refused")
 
@@ -44,8 +40,7 @@ def test_nobody_there_is_said_in_words(free_port: int) -> None:
 @pytest.mark.parametrize(
     "said", [b"", b"\x1b[31mSSH-2.0\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\0"]
 )
-def test_what_does_not_speak_http_is_no_answer(stranger: Callable[..., str], said: bytes) -> None:
-    """And what it said instead does not reach the terminal."""
+def test_other_protocols_are_no_answer(stranger: Callable[..., str], said: bytes) -> None:
     answer = probes.get(stranger(said))
     assert answer.status is None
     assert not answer.ok
@@ -54,16 +49,14 @@ def test_what_does_not_speak_http_is_no_answer(stranger: Callable[..., str], sai
 
 
 def test_control_characters_of_a_stranger_are_escaped(stranger: Callable[..., str]) -> None:
-    """A reason may hold a terminal's escape sequences, and be long."""
     answer = probes.get(stranger(b"HTTP/1.1 500 \x1b]0;owned\x07" + b"x" * 5_000 + b"\r\n\r\n"))
     assert answer.why.startswith(r"status 500 \x1b]0;owned\x07xxx")
     assert len(answer.why) == probes.WIDEST_WHY
 
 
-def test_a_redirect_is_told_and_not_followed(
+def test_a_redirect_is_reported_and_not_followed(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> None:
-    """It may lead anywhere."""
     url = stranger(http_answer(307, "Temporary Redirect", "", "Location: file:///etc/passwd"))
     answer = probes.get(url)
     assert (answer.ok, answer.why) == (False, "status 307 moved to file:///etc/passwd")
@@ -71,9 +64,7 @@ def test_a_redirect_is_told_and_not_followed(
 
 @pytest.mark.parametrize("manner", ["drip", "deaf"])
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_a_look_ends_in_time_however_slow_the_answer(
-    stranger: Callable[..., str], manner: str, begun: bytes
-) -> None:
+def test_a_slow_answer_is_given_up(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
     """A byte now and then would satisfy a socket's timeout for ever."""
     answer = probes.get(stranger(begun, manner), timeout_s=0.2)
     assert answer == probes.Answer(None, "no answer within 0.2 s")
@@ -82,7 +73,6 @@ def test_a_look_ends_in_time_however_slow_the_answer(
 def test_an_endless_answer_is_read_only_so_far(
     stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is wanted stands at the beginning."""
     monkeypatch.setattr(probes, "MOST_BYTES", 10)
     answer = probes.get(stranger(b"HTTP/1.1 200 OK\r\n\r\n0123", "drip"), timeout_s=30)
     assert answer.body == "0123xxxxxx"
@@ -92,16 +82,12 @@ def test_an_endless_answer_is_read_only_so_far(
     "url", ["", "gpu-host", "file:///etc/passwd", "http://[::1", "http://a..b/", "http://x:99999"]
 )
 def test_what_is_no_address_is_no_answer(url: str) -> None:
-    """Never an exception."""
     assert probes.get(url).status is None
 
 
 def test_a_proxy_in_the_environment_is_passed_by(
-    stranger: Callable[..., str],
-    http_answer: Callable[..., bytes],
-    monkeypatch: pytest.MonkeyPatch,
+    stranger: Callable[..., str], http_answer: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is looked at is on this machine or this network."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         assert probes.get(stranger(http_answer())).ok

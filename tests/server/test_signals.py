@@ -12,7 +12,7 @@ signals.ONE_WISH_S = {wish}
 {before}
 async def send(number):
     os.kill(os.getpid(), number)
-    for _ in range(10):  # turns of the event loop, which hears of it in one or two
+    for _ in range(10):  # the event loop handles a signal within two turns
         await asyncio.sleep(0)
 
 async def main():
@@ -35,22 +35,18 @@ def run(first: int, second: int = 0, wish: float = 0, before: str = "") -> tuple
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM, SIGHUP])
 def test_a_signal_asks_to_stop(number: Signals) -> None:
-    """And the program ends in its own way."""
     assert run(number) == (0, ["asked", "stopped"])
 
 
 def test_a_second_signal_ends_it_there_and_then() -> None:
-    """With what must be done before that, and as a signal does."""
     assert run(SIGINT, SIGINT) == (-SIGINT, ["asked", "at once"])
     assert run(SIGTERM, SIGINT) == (-SIGINT, ["asked", "at once"])
 
 
-def test_a_signal_told_twice_is_one_wish() -> None:
-    """A terminal and a parent may both pass on one Ctrl-C."""
+def test_a_repeated_signal_counts_once() -> None:
     assert run(SIGINT, SIGINT, wish=60) == (0, ["asked", "stopped"])
 
 
 def test_under_nohup_the_end_of_the_terminal_is_not_heeded() -> None:
-    """That is what nohup is for."""
     ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert run(SIGHUP, before=ignored) == (0, ["not asked", "stopped"])

@@ -28,8 +28,6 @@ EVER = Window(0, 2**63 - 1)
 
 
 def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:
-    """Ready at the start; every port free again at the end."""
-
     async def run() -> list[int]:
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
             ready = stack.metrics_url.replace("/metrics", "/readyz")
@@ -43,7 +41,6 @@ def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) ->
 
 
 def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: str) -> None:
-    """By all parts: there is one clock."""
     jump_ns = 0
     clock = CorroboratedClock(lambda: time.time_ns() + jump_ns)
 
@@ -69,7 +66,6 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_changed(
     request_row: Callable[..., RequestTimeline],
     part: str,
 ) -> None:
-    """The likeliest holder is another Tailspan, and what is in the database is its own."""
     fill(request_row(source=Source.SIMULATOR))
 
     async def run(port: int) -> None:
@@ -84,11 +80,7 @@ def test_a_taken_port_is_named_with_its_option_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("host", ["a..b", "nowhere.invalid", "203.0.113.1"])
-def test_an_address_that_is_not_ours_is_named_with_its_option(
-    engine: Engine, url: str, host: str
-) -> None:
-    """Whatever is wrong with it."""
-
+def test_a_foreign_address_is_named_with_its_option(engine: Engine, url: str, host: str) -> None:
     async def run() -> None:
         with pytest.raises(ListenError, match=r"cannot listen on .* choose another with --host"):
             await Stack(engine, url, host, FREE).__aenter__()
@@ -97,12 +89,8 @@ def test_an_address_that_is_not_ours_is_named_with_its_option(
 
 
 def test_an_earlier_simulation_is_forgotten(
-    engine: Engine,
-    url: str,
-    fill: Callable[..., None],
-    request_row: Callable[..., RequestTimeline],
+    engine: Engine, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> None:
-    """Real requests stay."""
     fill(request_row(1, source=Source.SIMULATOR), request_row(2))
 
     async def run() -> None:
@@ -113,11 +101,9 @@ def test_an_earlier_simulation_is_forgotten(
     assert request_count(engine, EVER) == 1
 
 
-def test_a_child_that_cannot_be_started_stops_the_rest(
+def test_a_failed_child_stops_all(
     engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is left listening."""
-
     async def refuse(*_: object) -> None:
         raise ChildError("no more processes")
 
@@ -133,8 +119,6 @@ def test_a_child_that_cannot_be_started_stops_the_rest(
 
 
 def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> None:
-    """And one without a name is called so."""
-
     async def run() -> None:
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica="a"), request_row()], [])
@@ -148,11 +132,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
     asyncio.run(run())
 
 
-def test_made_up_names_do_not_fill_the_memory(
-    request_row: Callable[..., RequestTimeline],
-) -> None:
-    """A sender may make up as many as it likes."""
-
+def test_made_up_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
     async def run() -> None:
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
@@ -163,7 +143,7 @@ def test_made_up_names_do_not_fill_the_memory(
     asyncio.run(run())
 
 
-def test_a_burn_in_the_store_is_told_and_counted(
+def test_a_burn_is_delivered_and_counted(
     engine: Engine,
     url: str,
     fill: Callable[..., None],
@@ -171,7 +151,6 @@ def test_a_burn_in_the_store_is_told_and_counted(
     stranger: Callable[..., str],
     http_answer: Callable[..., bytes],
 ) -> None:
-    """From the first evaluation to the channel, the outbox and /metrics."""
     now_s = int(time.time())
     fill(
         *(
@@ -214,8 +193,6 @@ def test_a_burn_in_the_store_is_told_and_counted(
 
 
 def test_the_pages_are_found_under_their_path(engine: Engine, url: str) -> None:
-    """By us, to see that they are there, and in what messages link to."""
-
     async def run() -> tuple[bool, str]:
         async with Stack(engine, url, "127.0.0.1", FREE, base_path="ops/tail") as stack:
             return await stack.explorer_answers(), stack.explorer_url

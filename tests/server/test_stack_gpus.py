@@ -1,5 +1,3 @@
-"""GPUs in a running Tailspan: sampled, kept, told on /metrics; or nothing where there is none."""
-
 import asyncio
 import urllib.request
 from collections.abc import Callable
@@ -22,8 +20,6 @@ FREE = Ports(0, 0, 0, 0)
 
 @pytest.fixture(autouse=True)
 def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this machine has."""
-
     def load() -> None:
         raise ReaderError(Absence(Why.NO_PACKAGE))
 
@@ -39,10 +35,7 @@ async def _scraped(stack: Stack) -> str:
     return await asyncio.to_thread(get)
 
 
-def test_gpus_of_this_machine_are_sampled_kept_and_told(
-    engine: Engine, url: str, install: Callable[..., Driver]
-) -> None:
-    """Under their replica."""
+def test_local_gpus_are_sampled(engine: Engine, url: str, install: Callable[..., Driver]) -> None:
     install(Card())
 
     async def run() -> str:
@@ -65,11 +58,7 @@ def test_gpus_of_this_machine_are_sampled_kept_and_told(
     assert tuple(row) == ("chat-0", "GPU-1", "nvml", 512.5)
 
 
-def test_without_a_gpu_nothing_is_told(
-    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not even that there is none."""
-
+def test_without_gpus_no_series(engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_name: str) -> None:
         raise OSError
 

@@ -1,5 +1,3 @@
-"""A part that fails is counted, named and started again, each time a little later."""
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,7 +10,7 @@ from telemetry.tasks import Task
 
 
 class Enough(Exception):  # noqa: N818 -- named for the condition
-    """The test has seen what it wanted."""
+    """Ends a loop once the test has seen enough."""
 
 
 def pauses_of(
@@ -23,7 +21,7 @@ def pauses_of(
     every_s: float | None = None,
     chance: float = 1.0,
 ) -> list[float]:
-    """The pauses that are made around a part's work, so many of them."""
+    """The first pauses between attempts of a part's work."""
     paused: list[float] = []
 
     async def run() -> None:
@@ -45,19 +43,18 @@ def pauses_of(
 
 
 async def failing() -> None:
-    """What never works."""
     raise KeyError("secret-of-a-tenant")
 
 
 def test_pauses_double_up_to_a_minute_and_are_jittered() -> None:
-    """Half of the pause at least, so that many do not retry at once."""
+    """At least half of the pause, so that many do not retry at once."""
     assert pauses_of(failing, 9, Task("a")) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert pauses_of(failing, 3, Task("a"), chance=0.0) == [0.5, 1, 2]
     assert (FIRST_PAUSE_S, LONGEST_PAUSE_S) == (1, 60)
 
 
 def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
-    """By its type alone: a message may hold what a request held."""
+    """Only by its type: a message may hold parts of a request."""
     task = Task("evaluator")
     seen: list[str | None] = []
 
@@ -72,8 +69,6 @@ def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
 
 
 def test_a_loop_that_ends_by_itself_has_failed() -> None:
-    """However it ends: it should run for ever."""
-
     async def ends() -> None:
         return
 
@@ -88,11 +83,7 @@ def test_a_loop_that_ends_by_itself_has_failed() -> None:
         assert task.problem == "EndedByItself"
 
 
-def test_what_may_pass_is_logged_in_a_line_and_a_defect_with_its_place(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Each with the part's name and when it is tried again."""
-
+def test_outages_are_one_line_and_defects_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def away() -> None:
         raise StoreUnavailable("the database cannot be read: locked")
 
@@ -102,12 +93,11 @@ def test_what_may_pass_is_logged_in_a_line_and_a_defect_with_its_place(
             pauses_of(work, 1, Task("retention"))
         (record,) = caplog.records
         assert "retention failed (" in record.getMessage()
-        assert "started again in 1.0 s" in record.getMessage()
+        assert "restarting in 1.0 s" in record.getMessage()
         assert bool(record.exc_info) is traced
 
 
 def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() -> None:
-    """And it is vital only where telemetry is lost without it."""
     now = [1000.0]
     supervisor = Supervisor(clock_unix_s=lambda: now[0])
     alive = [True]
@@ -131,8 +121,6 @@ def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() ->
 
 
 def test_stopping_ends_what_runs() -> None:
-    """Also in the middle of a pause."""
-
     async def run() -> None:
         supervisor = Supervisor()
         supervisor.start(Task("a"), failing)

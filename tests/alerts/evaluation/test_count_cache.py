@@ -1,5 +1,3 @@
-"""The newest counts: remembered or made anew, they are the same."""
-
 import random
 from collections.abc import Callable
 from typing import Any
@@ -24,20 +22,18 @@ Row = Callable[..., RequestTimeline]
 
 
 class Counting:
-    """`count_requests`, and what it was asked."""
+    """`count_requests`, which records its arguments."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int | None]] = []
 
     def __call__(self, engine: Engine, goodput: Goodput, *about: Any) -> Any:
-        """Count."""
         from_s, to_s, _, received_from_s = (*about, None)[:4]
         self.asked.append((from_s, to_s, received_from_s))
         return count_requests(engine, goodput, *about)
 
 
-def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: Row) -> None:
-    """Whatever comes late, twice, or took long, before we began to hear of it or after."""
+def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row) -> None:
     chance = random.Random(3)
     fresh = CountCache()
     with Writer(engine) as writer:
@@ -61,8 +57,7 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
             assert fresh.count(*asked) == count_requests(*asked)
 
 
-def test_only_what_changed_is_counted_again(engine: Engine, request_row: Row) -> None:
-    """And rows are looked for no further back than they were received."""
+def test_only_changed_steps_are_counted_again(engine: Engine, request_row: Row) -> None:
     counting = Counting()
     fresh = CountCache(counting)
     fresh.begin(START_S)
@@ -82,8 +77,8 @@ def test_only_what_changed_is_counted_again(engine: Engine, request_row: Row) ->
     assert ask(START_S + 75) == [(START_S + 60, START_S + 75, START_S + 60)]
 
 
-def test_where_several_tell_all_is_counted_anew(engine: Engine, request_row: Row) -> None:
-    """The better word on a request takes the other's count away, in whichever step it was."""
+def test_with_several_sources_everything_is_counted_again(engine: Engine, request_row: Row) -> None:
+    """A row from a better source removes the other's count, whichever step that was in."""
     fresh = CountCache()
     fresh.begin(START_S)
     about: dict[str, Any] = {"request_id": "chatcmpl-a", "e2e_s": 1.0, "ttft_s": 0.1}

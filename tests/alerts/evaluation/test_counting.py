@@ -1,5 +1,3 @@
-"""Counting from the store: kept or counted anew, it is the same."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -25,6 +23,9 @@ from store.alerting.slo_counts import counted
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
+Fill = Callable[[range], None]
+
+
 S = 10**9
 START_S = 1_790_000_000
 DAY_S = 86_400
@@ -38,7 +39,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
-    """A request a minute, received then: each fifth bad, each seventh aborted in time."""
+    """Store one request a minute: every fifth is bad, every seventh is aborted in time."""
 
     def commit(minutes: range) -> None:
         rows = []
@@ -57,24 +58,20 @@ def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
 
 
 def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[str, int]]:
-    """Bad, all, excluded."""
+    """Return bad, all and excluded requests."""
     tally = read_tally(engine, goodput, to_s - 30 * DAY_S, to_s)
     counts = tally.history.counts(to_s - 30 * DAY_S, to_s)
     return counts.bad, counts.events, tally.excluded()
 
 
 def test_an_empty_store_counts_nothing(engine: Engine) -> None:
-    """And says that it knows nothing."""
     keep_tally(engine, FAST, START_S)
     tally = read_tally(engine, FAST, START_S - 100, START_S)
     assert tally.since_s is None
     assert tally.history.window(100, START_S).counts.events == 0
 
 
-def test_asked_about_some_instants_alone_it_is_the_same(
-    engine: Engine, fill: Callable[[range], None]
-) -> None:
-    """Whether the database adds up what is kept, or each step of it is read."""
+def test_counts_of_selected_instants_equal_those_of_all(engine: Engine, fill: Fill) -> None:
     fill(range(2_000))
     now_s = START_S + 2_000 * 60
     from_s = now_s - 30 * DAY_S
@@ -92,10 +89,7 @@ def test_asked_about_some_instants_alone_it_is_the_same(
 
 
 @pytest.mark.parametrize("off_s", [0, 137])
-def test_slices_are_the_same_kept_or_counted_anew(
-    engine: Engine, fill: Callable[[range], None], off_s: int
-) -> None:
-    """From any instant on, by windows and by steps: a slice is cut at the same seconds."""
+def test_stored_and_recomputed_slices_are_equal(engine: Engine, fill: Fill, off_s: int) -> None:
     fill(range(400))
     now_s = START_S + 400 * 60 + off_s
     starts = [now_s - each for each in (600, 7_200, 9 * 3_600)]
@@ -122,8 +116,7 @@ def test_slices_are_the_same_kept_or_counted_anew(
         assert found() == anew
 
 
-def test_kept_and_counted_anew_are_the_same(engine: Engine, fill: Callable[[range], None]) -> None:
-    """At any moment, and however often it is kept."""
+def test_stored_and_recomputed_counts_are_equal(engine: Engine, fill: Fill) -> None:
     fill(range(2_000))
     now_s = START_S + 2_000 * 60
     anew = {each.digest: totals(engine, each, now_s) for each in (FAST, FASTER)}
@@ -139,8 +132,7 @@ def test_kept_and_counted_anew_are_the_same(engine: Engine, fill: Callable[[rang
         assert totals(engine, each, now_s) == anew[each.digest]
 
 
-def test_what_comes_after_is_added(engine: Engine, fill: Callable[[range], None]) -> None:
-    """Requests that end while others are kept already."""
+def test_later_requests_are_added(engine: Engine, fill: Fill) -> None:
     fill(range(100))
     keep_tally(engine, FAST, START_S + 100 * 60)
     fill(range(100, 200))
@@ -148,8 +140,8 @@ def test_what_comes_after_is_added(engine: Engine, fill: Callable[[range], None]
     assert events + sum(excluded.values()) == 200
 
 
-def test_only_what_is_settled_is_kept(engine: Engine, fill: Callable[[range], None]) -> None:
-    """Requests that ended just now may still be on their way here."""
+def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
+    """Requests that ended just now may still be on their way."""
     fill(range(100))
     now_s = START_S + 100 * 60
     keep_tally(engine, FAST, now_s)
@@ -158,10 +150,7 @@ def test_only_what_is_settled_is_kept(engine: Engine, fill: Callable[[range], No
     assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
 
 
-def test_an_objective_that_changes_is_counted_anew(
-    engine: Engine, fill: Callable[[range], None]
-) -> None:
-    """From the requests that are there, and it says since when."""
+def test_a_changed_objective_is_counted_again(engine: Engine, fill: Fill) -> None:
     fill(range(60))
     now_s = START_S + 60 * 60
     keep_tally(engine, FAST, now_s)
@@ -172,7 +161,6 @@ def test_an_objective_that_changes_is_counted_anew(
 
 
 def test_a_request_counts_when_it_ended(engine: Engine, request_row: Row) -> None:
-    """A long one that began before the window is in it."""
     with Writer(engine) as writer:
         row = request_row(received_unix_ns=START_S * S, e2e_s=90.5, ttft_s=9.0)
         writer.submit([row], []).result(10)

@@ -1,5 +1,3 @@
-"""The live evaluator over a store: restarts change nothing."""
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +9,8 @@ from alerts.burnrate import Counts
 from alerts.evaluation.counting import count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.status import status_at, status_edges
+from alerts.expression import parse
+from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.database import open_database
@@ -19,6 +19,11 @@ from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
+Row = Callable[..., RequestTimeline]
+Store = Callable[[str], Engine]
+MakeObjective = Callable[..., Objective]
+
+
 S = 10**9
 START_S = 1_790_000_010
 HOUR_S = 3600
@@ -26,31 +31,39 @@ BEGAN_S = START_S + 2 * HOUR_S
 END_S = START_S + 4 * HOUR_S
 
 
+GOODPUT = Goodput(None, parse("ttft_s <= 0.5 and tpot_s <= 0.05", GOOD))
+
+
+def write(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+
+
+def counted(engine: Engine, to_s: int = END_S) -> Counts:
+    return read_tally(engine, GOODPUT, 0, to_s).history.counts(0, to_s)
+
+
 @pytest.fixture
-def store(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Callable[[str], Engine]:
-    """Four hours of a request each five seconds, all bad for half an hour."""
+def store(tmp_path: Path, request_row: Row) -> Callable[[str], Engine]:
+    """Return a store with a request every five seconds for four hours, all bad for half an hour."""
 
     def make(name: str) -> Engine:
         engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
         rows = [
             request_row(
-                received_unix_ns=at_s * S,
-                ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1800 else 0.1,
+                received_unix_ns=at_s * S, ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1800 else 0.1
             )
             for at_s in range(START_S, END_S, 5)
         ]
-        with Writer(engine) as writer:
-            writer.submit(rows, []).result(10)
+        write(engine, rows)
         return engine
 
     return make
 
 
 @pytest.fixture
-def run(
-    store: Callable[[str], Engine], objective: Callable[..., Objective]
-) -> Callable[..., list[IncidentRow]]:
-    """The incidents after evaluating at these instants, each by an evaluator of its own."""
+def run(store: Store, objective: MakeObjective) -> Callable[..., list[IncidentRow]]:
+    """Return the incidents after evaluating at these instants, each with a new evaluator."""
 
     def go(name: str, at_s: Sequence[int]) -> list[IncidentRow]:
         engine = store(name)
@@ -65,7 +78,6 @@ def run(
 
 
 def test_a_restart_changes_no_verdict(run: Callable[..., list[IncidentRow]]) -> None:
-    """Evaluated every quarter hour or with pauses of two hours, it is the same burn."""
     first_s = START_S + 1800
     often = run("often", range(first_s, END_S, 900))
     seldom = run("seldom", [first_s, first_s + 2 * HOUR_S, END_S - (END_S - first_s) % 900])
@@ -82,10 +94,9 @@ def test_a_restart_changes_no_verdict(run: Callable[..., list[IncidentRow]]) -> 
         )
 
 
-def test_an_open_incident_is_kept_as_it_is(
-    store: Callable[[str], Engine], objective: Callable[..., Objective]
+def test_an_open_incident_stays_open_after_a_restart(
+    store: Store, objective: MakeObjective
 ) -> None:
-    """Its end is not known, and so not told."""
     engine = store("open")
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(BEGAN_S)
@@ -98,28 +109,21 @@ def test_an_open_incident_is_kept_as_it_is(
     engine.dispose()
 
 
-def test_an_empty_store_has_no_incident(
-    tmp_path: Path, objective: Callable[..., Objective]
-) -> None:
-    """No data is no burn."""
+def test_an_empty_store_has_no_incident(tmp_path: Path, objective: MakeObjective) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/empty.db")
     assert Evaluator(engine, [objective()]).evaluate(START_S) == []
     assert read_incidents(engine, "chat") == []
     engine.dispose()
 
 
-def test_requests_that_come_late_are_counted_all_the_same(
-    store: Callable[[str], Engine],
-    objective: Callable[..., Objective],
-    request_row: Callable[..., RequestTimeline],
+def test_late_requests_are_counted(
+    store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """What was kept is counted again from where they begin; the verdicts of then stand."""
+    """Earlier verdicts do not change."""
     engine = store("late")
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
-    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
+    before = counted(engine)
     for offset_s in (HOUR_S, -HOUR_S):
         late = [
             request_row(
@@ -129,47 +133,36 @@ def test_requests_that_come_late_are_counted_all_the_same(
             )
             for n in range(10)
         ]
-        with Writer(engine) as writer:
-            writer.submit(late, []).result(10)
+        write(engine, late)
         evaluator.evaluate(END_S + 15)
         before += Counts(10, 10)
-        tally = read_tally(engine, goodput, 0, END_S)
-        assert tally.history.counts(0, END_S) == before
+        assert counted(engine) == before
         evaluator.evaluate(END_S + 30)
-        assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
-    assert read_tally(engine, goodput, 0, END_S).since_s == START_S - HOUR_S
+        assert counted(engine) == before
+    assert read_tally(engine, GOODPUT, 0, END_S).since_s == START_S - HOUR_S
     engine.dispose()
 
 
-def test_late_requests_of_a_process_that_was_stopped_are_counted_by_the_next(
-    store: Callable[[str], Engine],
-    objective: Callable[..., Objective],
-    request_row: Callable[..., RequestTimeline],
+def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
+    store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Whatever stopped it after their commit: what is to be counted is in the database."""
     engine = store("stopped")
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
     Evaluator(engine, [objective()]).evaluate(END_S)
     late = [
         request_row(trace_id=f"{10**9 + n:032x}", received_unix_ns=(START_S + n) * S, ttft_s=3.0)
         for n in range(500)
     ]
-    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
-    with Writer(engine) as writer:
-        writer.submit(late, []).result(10)
+    before = counted(engine)
+    write(engine, late)
     Evaluator(engine, [objective()]).evaluate(END_S + 15)
-    counts = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
-    assert counts == before + Counts(500, 500)
+    assert counted(engine) == before + Counts(500, 500)
     engine.dispose()
 
 
 def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
-    tmp_path: Path,
-    objective: Callable[..., Objective],
-    request_row: Callable[..., RequestTimeline],
+    tmp_path: Path, objective: MakeObjective, request_row: Row
 ) -> None:
-    """And an incident that goes on with real ones alone becomes real."""
+    """An incident that continues with real requests alone becomes real."""
     engine = open_database(f"sqlite:///{tmp_path}/mixed.db")
     simulated_until_s = BEGAN_S + 1800
     rows = []
@@ -181,8 +174,7 @@ def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
             rows.append(
                 request_row(received_unix_ns=at_s * S, ttft_s=3.0 if bad else 0.1, source=source)
             )
-    with Writer(engine) as writer:
-        writer.submit(rows, []).result(10)
+    write(engine, rows)
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(BEGAN_S)
     evaluator.evaluate(simulated_until_s)
@@ -196,40 +188,30 @@ def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
     engine.dispose()
 
 
-def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_those_gone(
-    store: Callable[[str], Engine],
-    objective: Callable[..., Objective],
-    request_row: Callable[..., RequestTimeline],
+def test_a_late_request_does_not_remove_counts_of_deleted_requests(
+    store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Of an objective's month the store keeps a week: the rest cannot be counted again."""
     engine = store("forgotten")
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
-    evaluator = Evaluator(engine, [objective()], keep_s=2 * HOUR_S)
-    now_s = END_S + HOUR_S
+    evaluator = Evaluator(engine, [objective()], keep_s=4 * HOUR_S)
+    now_s = END_S + HOUR_S // 2
     evaluator.evaluate(now_s)
-    before = read_tally(engine, goodput, 0, now_s).history.counts(0, now_s)
-    delete_older(engine, 2 * HOUR_S * S, now_s * S, pause=lambda: None)
+    before = counted(engine, now_s)
+    delete_older(engine, 4 * HOUR_S * S, now_s * S, pause=lambda: None)
     late = [request_row(trace_id="f" * 32, received_unix_ns=(START_S + 60) * S, ttft_s=3.0)]
-    with Writer(engine) as writer:
-        writer.submit(late, []).result(10)
+    write(engine, late)
     evaluator.evaluate(now_s + 15)
-    assert read_tally(engine, goodput, 0, now_s).history.counts(0, now_s) == before
+    assert counted(engine, now_s) == before
     engine.dispose()
 
 
-@pytest.mark.parametrize("ahead_s", [1800, 8 * 86_400])
-def test_an_evaluation_in_the_future_mutes_nothing(
-    store: Callable[[str], Engine], objective: Callable[..., Objective], ahead_s: int
-) -> None:
-    """The clock was ahead once, before the burn: the page fires at the instant it would have."""
+def test_an_evaluation_in_the_future_mutes_nothing(store: Store, objective: MakeObjective) -> None:
     pages = {}
-    until_s = BEGAN_S + 750
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
+    first_s = BEGAN_S - 60
+    then_s = range(first_s + 30, BEGAN_S + 750, 30)
     for name, instants in {
-        "never-ahead": range(BEGAN_S - 60, until_s, 15),
-        "ahead": [BEGAN_S - 60, BEGAN_S - 60 + ahead_s, *range(BEGAN_S - 45, until_s, 15)],
+        "never-ahead": [first_s, *then_s],
+        "half an hour ahead": [first_s, first_s + 1800, *then_s],
+        "eight days ahead": [first_s, first_s + 8 * 86_400, *then_s],
     }.items():
         engine = store(name)
         for at_s in instants:
@@ -237,23 +219,22 @@ def test_an_evaluation_in_the_future_mutes_nothing(
         pages[name] = [row for row in read_incidents(engine, "chat") if row.severity == "page"]
         assert evaluated_until(engine, "chat") == (instants[-1] - 15) // 15 * 15
         # Nothing is counted twice, and nothing is skipped.
-        kept = read_tally(engine, goodput, 0, END_S).history
+        kept = read_tally(engine, GOODPUT, 0, END_S).history
         recounted = {
             each.until_unix_s: (each.bad, each.good)
-            for each in count_requests(engine, goodput, 0, END_S, 15)
+            for each in count_requests(engine, GOODPUT, 0, END_S, 15)
         }
         for each_s in range(START_S // 15 * 15, END_S, 15):
             bad, good = recounted.get(each_s, (0, 0))
             assert kept.counts(each_s - 15, each_s) == Counts(bad, bad + good)
         engine.dispose()
-    assert len(pages["ahead"]) == 1
-    assert pages["ahead"] == pages["never-ahead"]
+    assert len(pages["never-ahead"]) == 1
+    assert all(each == pages["never-ahead"] for each in pages.values())
 
 
 def test_an_incident_that_only_began_in_the_future_ends(
-    store: Callable[[str], Engine], objective: Callable[..., Objective]
+    store: Store, objective: MakeObjective
 ) -> None:
-    """And one that is going on stays, as of the present."""
     engine = store("ghosts")
     at_s = BEGAN_S + 1500
     now_s = (at_s - 15) // 15 * 15
@@ -270,53 +251,41 @@ def test_an_incident_that_only_began_in_the_future_ends(
     engine.dispose()
 
 
-def test_a_clock_behind_does_not_undo_counts_of_requests_that_are_gone(
-    store: Callable[[str], Engine], objective: Callable[..., Objective]
+def test_a_slow_clock_does_not_remove_counts_of_deleted_requests(
+    store: Store, objective: MakeObjective
 ) -> None:
-    """They could not be counted again."""
     engine = store("behind")
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
-    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
-    delete_older(engine, 2 * HOUR_S * S, END_S * S, pause=lambda: None)
+    before = counted(engine)
+    delete_older(engine, 7 * HOUR_S // 2 * S, END_S * S, pause=lambda: None)
     evaluator.evaluate(START_S + 60)
     evaluator.evaluate(END_S)
-    assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
+    assert counted(engine) == before
     engine.dispose()
 
 
 def test_counting_old_requests_again_takes_a_share_of_the_time(
-    store: Callable[[str], Engine],
-    objective: Callable[..., Objective],
-    request_row: Callable[..., RequestTimeline],
+    store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """One that says something of hours ago each second does not keep the rest waiting; what it
-    said is counted later."""
+    """A sender of hours-old rows each second must not delay the other senders."""
     engine = store("slow")
     elapsed = iter([0.0, *[float(20 * number) for number in range(1, 200)]])
-    goodput = objective().indicator
-    assert isinstance(goodput, Goodput)
     Evaluator(engine, [objective()]).evaluate(END_S)
     evaluator = Evaluator(engine, [objective()], elapsed_s=lambda: next(elapsed))
-    counted = [read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events]
+    events = [counted(engine).events]
     for number in range(8):
         late = [request_row(trace_id=f"{10**9 + number:032x}", received_unix_ns=START_S * S)]
-        with Writer(engine) as writer:
-            writer.submit(late, []).result(10)
+        write(engine, late)
         evaluator.evaluate(END_S + 15 * (number + 1))
-        counted.append(read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events)
-    assert counted[1] == counted[0] + 1
-    assert counted[2:5] == [counted[1]] * 3
-    assert counted[-1] > counted[4] + 3
+        events.append(counted(engine).events)
+    assert events[1] == events[0] + 1
+    assert events[2:5] == [events[1]] * 3
+    assert events[-1] > events[4] + 3
     engine.dispose()
 
 
-def test_slices_burn_and_a_calendar_month_ends(
-    store: Callable[[str], Engine], objective: Callable[..., Objective]
-) -> None:
-    """A burn of bad minutes is one page, and what it spent is a share of the calendar month."""
+def test_slices_burn_and_a_calendar_month_ends(store: Store, objective: MakeObjective) -> None:
     engine = store("slices")
     sliced = objective(
         method="Timeslices",
@@ -341,4 +310,24 @@ def test_slices_burn_and_a_calendar_month_ends(
     assert status.exhausted_in_s is None
     next_month = status_at(sliced, tally.history, tally.since_s, {}, status.span.end_s)
     assert next_month.period == Counts(0, 0)
+    engine.dispose()
+
+
+def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
+    tmp_path: Path,
+    request_row: Callable[..., RequestTimeline],
+    objective: Callable[..., Objective],
+) -> None:
+    """An instant is evaluated once: one without any request waits for those that arrive next."""
+    engine = open_database(f"sqlite:///{tmp_path}/start.db")
+    evaluator, now_s = Evaluator(engine, [objective()]), END_S
+    assert evaluator.evaluate(now_s) == []
+    assert evaluated_until(engine, "chat") is None
+    rows = [
+        request_row(received_unix_ns=at_s * S, ttft_s=3.0)
+        for at_s in range(now_s - HOUR_S, now_s, 5)
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    assert "page" in {each.severity for each in evaluator.evaluate(now_s)}
     engine.dispose()

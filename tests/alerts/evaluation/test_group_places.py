@@ -1,5 +1,3 @@
-"""Which groups have a place: bounded, and no burst of made-up names takes a tenant's."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +6,6 @@ from alerts.groups import Group
 
 
 def candidates(active: dict[str, int], requests: int = 1) -> Candidates:
-    """Groups, each active in so many hours."""
     made = Candidates()
     for name, hours in active.items():
         for hour in range(hours):
@@ -17,7 +14,6 @@ def candidates(active: dict[str, int], requests: int = 1) -> Candidates:
 
 
 def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
-    """Names that come once have the rest."""
     names = {f"x{at}": 1 for at in range(100)} | {"acme": 5, "globex": 3}
     placed = give(candidates(names), {}, places=3).placed
     assert placed[:2] == (("acme",), ("globex",))
@@ -25,20 +21,17 @@ def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
 
 
 def test_of_equally_active_groups_the_one_with_more_requests_has_the_place() -> None:
-    """All began within the same hour."""
     made = candidates({f"x{at}": 1 for at in range(100)})
     made.add(("tenant",), 0, 40)
     assert give(made, {}, places=1).placed == (("tenant",),)
 
 
 def test_a_burst_of_names_takes_no_place() -> None:
-    """A hundred thousand names in one hour, all places taken."""
     burst = candidates({f"x{at}": 1 for at in range(100_000)})
     assert give(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
 
 
 def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
-    """Made-up names got the places first; a tenant that lasts pushes them out, not the tenants."""
     held: dict[Group, int] = {("x1",): 1, ("x2",): 1, ("acme",): 100}
     found = give(candidates({"globex": 3}), held, places=3)
     assert found.placed == (("globex",),)
@@ -46,20 +39,18 @@ def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
 
 
 def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
-    """Nobody can be active in more than twice as many hours of one day."""
+    """No name can be active in more than twice as many hours of one day."""
     day = candidates({"new": 24})
     assert give(day, {("acme",): 12}, places=1).removed == ()
     assert give(day, {("acme",): 11}, places=1).removed == (("acme",),)
 
 
 def test_a_fixed_group_keeps_its_place() -> None:
-    """Reserved, or with an open incident."""
     found = give(candidates({"new": 24}), {("acme",): 0}, frozenset({("acme",)}), places=1)
     assert (found.placed, found.removed) == ((), ())
 
 
-def test_memory_is_bounded_and_the_active_are_remembered() -> None:
-    """A tenant among a hundred thousand names."""
+def test_memory_is_bounded_and_active_groups_stay() -> None:
     made = Candidates(most=100)
     for hour in range(3):
         made.add(("acme",), hour, 10)
@@ -78,7 +69,6 @@ def test_memory_is_bounded_and_the_active_are_remembered() -> None:
 def test_there_are_never_more_groups_than_places(
     active: dict[str, int], held: dict[str, int]
 ) -> None:
-    """Whatever comes, and no group loses its place to a less active one."""
     known: dict[Group, int] = {(name,): hours for name, hours in held.items()}
     made = candidates({name: hours for name, hours in active.items() if (name,) not in known})
     found = give(made, known, places=5)

@@ -1,5 +1,3 @@
-"""Requests in flight of an objective with groups: each counts once, in its group."""
-
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,15 +5,16 @@ from dataclasses import replace
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
-from alerts.evaluation.counting import by_second, count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import EVERY_S, expanded
+from alerts.evaluation.group_places import EVERY_S
 from alerts.groups import OTHER
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import Objective
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline, Source
+from tests.alerts.evaluation.group_counts import recounted, stored
 from tests.alerts.grouped import own
+from tests.alerts.in_flight import report_of
 
 S = 10**9
 STEP_S = 15
@@ -24,49 +23,15 @@ START_S = 1_790_000_010
 Row = Callable[..., RequestTimeline]
 
 
-def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
-    """The report of a request that has had no byte of an answer at this age."""
-    return InFlightRequest(
-        span_id=row.span_id,
-        trace_id=row.trace_id,
-        received_unix_ns=row.received_unix_ns,
-        seen_unix_ns=row.received_unix_ns + round(age_s * S),
-        source=row.source,
-        reported_in_flight_s=before_s,
-        tenant=row.tenant,
-        streamed=row.streamed,
-    )
-
-
 def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
-    """What each group counts, by its values; groups that count nothing are left out."""
-    found = {}
-    for each in expanded(engine, [objective]):
-        assert isinstance(each.indicator, Goodput)
-        tally = read_tally(engine, each.indicator, START_S - STEP_S, to_s, by_second())
-        counts = tally.history.counts(START_S - STEP_S, to_s)
-        if counts.events:
-            found[",".join(value for _, value in each.group)] = counts
-    return found
-
-
-def recounted(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
-    """The same from the rows and reports, each group by its own expression."""
-    found = {}
-    for each in expanded(engine, [objective]):
-        assert isinstance(each.indicator, Goodput)
-        alone = Goodput(each.indicator.where, each.indicator.good)
-        counts = count_requests(engine, alone, START_S - STEP_S, to_s, STEP_S)
-        bad, good = sum(one.bad for one in counts), sum(one.good for one in counts)
-        if bad + good:
-            found[",".join(value for _, value in each.group)] = Counts(bad, bad + good)
-    return found
+    """Return the counts of each group; groups without any are left out."""
+    found = stored(engine, objective, START_S - STEP_S, to_s)
+    return {group: counts for group, counts in found.items() if counts.events}
 
 
 def test_a_hung_request_counts_in_its_group_and_its_row_in_its_place(
     engine: Engine, request_row: Row
 ) -> None:
-    """A group that has a place, one that has none, and one that is unknown."""
     objective = own(reserved=["acme"])
     rows = [
         request_row(received_unix_ns=START_S * S, e2e_s=60.0, ttft_s=59.0, tenant=tenant)
@@ -86,7 +51,6 @@ def test_a_hung_request_counts_in_its_group_and_its_row_in_its_place(
 def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
     engine: Engine, request_row: Row
 ) -> None:
-    """Also where the report was kept in `other` long ago."""
     objective = own(reserved=["vip"])
     hung = request_row(received_unix_ns=START_S * S, e2e_s=3000.0, ttft_s=2999.0, tenant="acme")
     evaluator = Evaluator(engine, [objective])
@@ -108,7 +72,7 @@ def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_row: Row) -> None:
-    """Only then is it known which engine it was."""
+    """The engine is unknown until then."""
     objective = own(by=["engine"], reserved=["0"])
     row = request_row(received_unix_ns=START_S * S, e2e_s=60.0, ttft_s=59.0, engine=0)
     with Writer(engine) as writer:
@@ -120,7 +84,6 @@ def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_r
 
 
 def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request_row: Row) -> None:
-    """Reports and rows of several tenants, late and out of order, while groups get places."""
     chance = random.Random(7)
     objective = own(reserved=["t0"])
     evaluator = Evaluator(engine, [objective])
@@ -142,8 +105,8 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
                 bad, good = bad + slow, good + (not slow)
                 before_s, age_s = None, 5.0
                 while slow and age_s < e2e_s:
-                    told = report_of(row, age_s, before_s)
-                    waiting.append((told.seen_unix_ns // S + chance.choice([0, 1, 20]), told))
+                    sent = report_of(row, age_s, before_s)
+                    waiting.append((sent.seen_unix_ns // S + chance.choice([0, 1, 20]), sent))
                     before_s, age_s = age_s, age_s + 10.0
                 if not slow or chance.random() < 0.8 or before_s is None:  # else its server died
                     row = replace(row, reported_in_flight_s=before_s)
@@ -163,7 +126,8 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     assert total == Counts(bad, bad + good)
     assert len(found) > 3
     # Only what was counted before a group had its place is in `other` there.
-    again = recounted(engine, objective, end_s)
+    counted = recounted(engine, objective, START_S - STEP_S, end_s)
+    again = {group: counts for group, counts in counted.items() if counts.events}
     assert sum(again.values(), Counts(0, 0)) == total
     assert found["t0"] == again["t0"]
     assert set(again) == set(found) - {OTHER}

@@ -1,5 +1,3 @@
-"""Requests in flight: bad as soon as nothing can save them, and never anything else."""
-
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +27,7 @@ from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from tests.alerts.in_flight import report_of
 
 S = 10**9
 START_S = 1_790_000_010
@@ -36,7 +35,6 @@ Row = Callable[..., RequestTimeline]
 
 
 def goodput(good: str, where: str | None = None) -> Goodput:
-    """An objective."""
     return Goodput(None if where is None else parse(where, WHERE), parse(good, GOOD))
 
 
@@ -44,7 +42,6 @@ FAST = goodput("ttft_s <= 0.5")
 
 
 def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
-    """A chat that has run for so long without a byte of an answer."""
     plain: dict[str, Any] = {
         "span_id": f"{1:016x}",
         "trace_id": f"{1:032x}",
@@ -55,22 +52,6 @@ def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
         "tenant": "acme",
     }
     return InFlightRequest(**{**plain, **about})
-
-
-def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
-    """What a report said of the request that ended as this row."""
-    ttft_s = row.ttft_s if row.ttft_s is not None and row.ttft_s <= age_s else None
-    return InFlightRequest(
-        span_id=row.span_id,
-        trace_id=row.trace_id,
-        received_unix_ns=row.received_unix_ns,
-        seen_unix_ns=row.received_unix_ns + round(age_s * S),
-        source=row.source,
-        ttft_s=ttft_s,
-        reported_in_flight_s=before_s,
-        streamed=row.streamed,
-        tenant=row.tenant,
-    )
 
 
 @pytest.mark.parametrize(
@@ -110,10 +91,9 @@ def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None)
         ("ttft_s <= 0.5", "not (engine == 1)", {}, False),
     ],
 )
-def test_in_flight_is_bad_where_nothing_can_save_it(
+def test_a_request_in_flight_is_bad_once_it_cannot_become_good(
     good: str, where: str | None, about: dict[str, Any], bad: bool
 ) -> None:
-    """A request of 20 s; TTFT and E2E decide, all else is left to the end."""
     assert newly_bad(goodput(good, where), [report(**about)]).tolist() == [bad]
 
 
@@ -140,7 +120,7 @@ seconds = st.floats(0.01, 60).map(lambda value: round(value, 2))
     tokens=st.one_of(st.none(), st.integers(0, 50)),
     ages=st.lists(st.floats(0, 1), min_size=1, max_size=4).map(sorted),
 )
-def test_what_is_bad_in_flight_is_bad_in_the_end(
+def test_a_request_that_is_bad_in_flight_ends_bad(
     good: str,
     where: str | None,
     outcome: Outcome,
@@ -150,7 +130,7 @@ def test_what_is_bad_in_flight_is_bad_in_the_end(
     tokens: int | None,
     ages: list[float],
 ) -> None:
-    """And the reports together count it exactly once, as its row says."""
+    """The reports together count it exactly once, as its row does."""
     ttft_s = None if ttft_ratio is None else ttft_ratio * e2e_s
     if ttft_s is not None and not streamed:
         ttft_s = e2e_s
@@ -186,7 +166,7 @@ def test_what_is_bad_in_flight_is_bad_in_the_end(
 
 
 def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:
-    """How many are bad in (from, to]."""
+    """Return the bad requests in (from, to]."""
     tally = read_tally(engine, FAST, from_s, to_s)
     return tally.history.counts(from_s, to_s).bad
 
@@ -194,7 +174,6 @@ def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:
 def test_a_hung_request_counts_at_once_moves_on_and_is_not_counted_twice(
     engine: Engine, request_row: Row
 ) -> None:
-    """Even where it is the first thing that anybody reports."""
     row = request_row(received_unix_ns=START_S * S, e2e_s=100.0, ttft_s=90.0)
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report_of(row, 6.0)]).result(10)
@@ -210,7 +189,7 @@ def test_a_hung_request_counts_at_once_moves_on_and_is_not_counted_twice(
 def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
     engine: Engine, request_row: Row
 ) -> None:
-    """They are kept as such; if the server was only cut off, their rows replace them."""
+    """If the server was only cut off, their rows replace them."""
     row = request_row(received_unix_ns=START_S * S, e2e_s=4000.0, ttft_s=0.2)
     lost = replace(row, span_id=f"{2:016x}")
     now_s = START_S + 2 * SETTLED_S
@@ -228,7 +207,6 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
 
 
 def test_simulated_requests_in_flight_are_counted_apart(engine: Engine, request_row: Row) -> None:
-    """As ended ones are."""
     rows = [request_row(source=source) for source in (Source.SIMULATOR, Source.INSTRUMENTATION)]
     reports = [replace(report_of(row, 20.0), ttft_s=None) for row in rows]
     with Writer(engine) as writer:
@@ -239,8 +217,7 @@ def test_simulated_requests_in_flight_are_counted_apart(engine: Engine, request_
     assert tally.real.counts(until_s - 120, until_s).bad == 1
 
 
-def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: Row) -> None:
-    """Reports and rows of several replicas, late and out of order, at whatever turn."""
+def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row) -> None:
     chance = random.Random(5)
     fresh = CountCache()
     waiting: list[tuple[int, RequestTimeline | InFlightRequest]] = []
@@ -259,8 +236,8 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
                 before_s, age_s = None, 5.0
                 while age_s < e2e_s:
                     late_s = chance.choice([0, 0, 1, 20, 200])
-                    told = report_of(row, age_s, before_s)
-                    waiting.append((told.seen_unix_ns // S + late_s, told))
+                    sent = report_of(row, age_s, before_s)
+                    waiting.append((sent.seen_unix_ns // S + late_s, sent))
                     before_s, age_s = age_s, age_s + 10.0
                 if chance.random() < 0.8:  # else its server died
                     waiting.append((now_s + int(e2e_s) + chance.choice([0, 40]), row))

@@ -1,5 +1,3 @@
-"""One incident for each burn."""
-
 from collections.abc import Callable
 from fractions import Fraction
 from random import Random
@@ -11,13 +9,15 @@ from alerts.evaluation.incidents import Incident, advance, budget_spent
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
 
+MakeObjective = Callable[..., Objective]
+PagesOf = Callable[..., list[Incident]]
+
+
 HOUR_S = 3600
 
 
 @pytest.fixture
-def told(objective: Callable[..., Objective]) -> Callable[..., list[Incident]]:
-    """The pages of a history of a request a second, bad in some stretches."""
-
+def pages_of(objective: MakeObjective) -> Callable[..., list[Incident]]:
     def run(*bad: tuple[int, int], until_s: int = 4 * HOUR_S) -> list[Incident]:
         buckets = [
             Bucket(at, Counts(int(any(a < at <= b for a, b in bad)), 1)) for at in range(until_s)
@@ -35,9 +35,9 @@ def told(objective: Callable[..., Objective]) -> Callable[..., list[Incident]]:
     return run
 
 
-def test_a_burn_has_its_start_its_peak_and_its_end(told: Callable[..., list[Incident]]) -> None:
-    """The start is when it began, not when it was noticed."""
-    (incident,) = told((2 * HOUR_S, 2 * HOUR_S + 1800))
+def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
+    """The start is when the burn began, not when it was detected."""
+    (incident,) = pages_of((2 * HOUR_S, 2 * HOUR_S + 1800))
     assert abs(incident.began_s - 2 * HOUR_S) <= 60
     assert abs(incident.fired_s - (2 * HOUR_S + 518)) <= 15
     assert incident.ended_s is not None
@@ -48,9 +48,9 @@ def test_a_burn_has_its_start_its_peak_and_its_end(told: Callable[..., list[Inci
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ordinary_noise_before_a_burn_does_not_move_its_start(
-    objective: Callable[..., Objective], seed: int
+    objective: MakeObjective, seed: int
 ) -> None:
-    """Three hours at nine tenths of the budget: four minutes of ten are beyond it by chance."""
+    """At nine tenths of the budget, four minutes of ten exceed it by chance."""
     chance = Random(seed)
     start_s = 3 * HOUR_S
     buckets = [
@@ -67,22 +67,18 @@ def test_ordinary_noise_before_a_burn_does_not_move_its_start(
     assert abs(incident.began_s - start_s) <= 120
 
 
-def test_a_burn_that_pauses_is_one_incident_and_two_burns_are_two(
-    told: Callable[..., list[Incident]],
-) -> None:
-    """A short window that flickers wakes nobody twice."""
-    assert len(told((HOUR_S, HOUR_S + 900), (HOUR_S + 1080, HOUR_S + 1900))) == 1
-    assert len(told((HOUR_S, HOUR_S + 900), (3 * HOUR_S, 3 * HOUR_S + 1200))) == 2
+def test_a_burn_that_pauses_is_one_incident_and_two_burns_are_two(pages_of: PagesOf) -> None:
+    assert len(pages_of((HOUR_S, HOUR_S + 900), (HOUR_S + 1080, HOUR_S + 1900))) == 1
+    assert len(pages_of((HOUR_S, HOUR_S + 900), (3 * HOUR_S, 3 * HOUR_S + 1200))) == 2
 
 
-def test_good_hours_have_no_incident(told: Callable[..., list[Incident]]) -> None:
-    """Nor has a burn that is too small."""
-    assert told() == []
-    assert told((HOUR_S, HOUR_S + 60)) == []
+def test_good_hours_have_no_incident(pages_of: PagesOf) -> None:
+    assert pages_of() == []
+    assert pages_of((HOUR_S, HOUR_S + 60)) == []
 
 
-def test_what_a_burn_spent_is_a_share_of_the_period(objective: Callable[..., Objective]) -> None:
-    """Of 30 days at this rate; what is not known counts as good."""
+def test_what_a_burn_spent_is_a_share_of_the_period(objective: MakeObjective) -> None:
+    """Time without data counts as good."""
     history = History(0, [Bucket(at, Counts(1, 1)) for at in range(1, 1001)], 0)
     incident = Incident("chat", "page", 500, 600, 1000, Fraction(20), 600)
     assert budget_spent(incident, history, objective()) == Fraction(500, 30 * 86_400) * 100

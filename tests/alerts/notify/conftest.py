@@ -1,5 +1,3 @@
-"""Messages, channels, and a receiver that does whatever a test needs."""
-
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ TOKEN = "T0K3N-of-the-address"
 
 @pytest.fixture
 def message() -> Callable[..., Message]:
-    """A page that goes on, with what the test is about."""
+    """Make a page that has not ended, with the given fields replaced."""
 
     def make(**about: Any) -> Message:
         plain: dict[str, Any] = {
@@ -51,8 +49,6 @@ def message() -> Callable[..., Message]:
 
 @pytest.fixture
 def channel() -> Callable[..., Channel]:
-    """A channel of a kind."""
-
     def make(kind: Kind = Kind.WEBHOOK, url: str = f"http://127.0.0.1:9/{TOKEN}") -> Channel:
         return Channel(
             name=f"my-{kind}",
@@ -67,9 +63,8 @@ def channel() -> Callable[..., Channel]:
 
 @dataclass
 class Receiver:
-    """A real server that answers as it is told, and keeps what it got.
-
-    `answers` are given one a request, the last of them for ever; without any it is 200.
+    """A real server that records what it receives. It sends `answers` in order and repeats the
+    last; without any it answers 200.
     """
 
     server: HttpServer
@@ -77,19 +72,15 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return self.server.url
 
     @property
     def got(self) -> list[Asked]:
-        """What it was sent."""
         return self.server.asked
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Answers 200 unless it is told otherwise."""
-
     def answer(_: Asked) -> Reply:
         if len(here.answers) > 1:
             return here.answers.pop(0)
@@ -102,10 +93,8 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def rude() -> Iterator[Callable[[str], str]]:
-    """Servers that speak no good HTTP, by their manner; each one's address.
-
-    `deaf` never answers, `closes` hangs up, `babbles` is no HTTP, `drips` sends a header that
-    never ends, a byte at a time.
+    """Return the addresses of servers that break HTTP: `deaf` never answers, `closes` hangs up,
+    `babbles` sends no HTTP, `drips` sends an endless header one byte at a time.
     """
     with speaking() as serve:
 
@@ -127,7 +116,7 @@ def rude() -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's proxy is not for the tests' own servers."""
+    """The test servers are local, so a proxy in the environment is ignored."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -1,5 +1,3 @@
-"""What a sender makes of the outbox, by answers that a test gives and a clock that it sets."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,7 @@ OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
 
 
 class Scene:
-    """A sender with a clock, answers to give, and what it sent."""
+    """A sender with a fake clock, prepared answers and the attempts it made."""
 
     def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
         self.now_s = NOW_S
@@ -31,7 +29,6 @@ class Scene:
         self.restart()
 
     def restart(self) -> None:
-        """A new sender on the same outbox."""
         self.sender = ChannelSender(
             self._engine, self._channel, self._send, clock_s=lambda: self.now_s, chance=lambda: 0.0
         )
@@ -41,7 +38,6 @@ class Scene:
         return self.answers.pop(0) if self.answers else OK
 
     def add(self, transition: Transition = Transition.FIRING, **about: Any) -> None:
-        """Put a message in the outbox."""
         over = transition is Transition.RESOLVED
         message = self._message(
             transition=transition, ended_unix_s=NOW_S if over else None, **about
@@ -59,26 +55,26 @@ class Scene:
         keep_notifications(self._engine, [row])
 
     def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
-        """What is delivered so much later."""
+        """Return the delivered ids after so many seconds."""
         self.now_s += after_s
         return [(each.row.transition, each.result) for each in self.sender.deliver()]
 
     @property
     def rows(self) -> dict[str, Notification]:
-        """By transition."""
         return {row.transition: row for row in read_notifications(self._engine, "chat")}
+
+
+MakeScene = Callable[..., Scene]
 
 
 @pytest.fixture
 def scene(
     engine: Engine, channel: Callable[..., Channel], message: Callable[..., Message]
 ) -> Callable[..., Scene]:
-    """A scene with a channel of a kind."""
     return lambda kind=Kind.WEBHOOK: Scene(engine, channel(kind), message)
 
 
-def test_a_message_is_delivered_once(scene: Callable[..., Scene]) -> None:
-    """Over restarts."""
+def test_a_message_is_delivered_once(scene: MakeScene) -> None:
     on = scene()
     on.add()
     assert on.deliver() == [("firing", Result.DELIVERED)]
@@ -87,8 +83,7 @@ def test_a_message_is_delivered_once(scene: Callable[..., Scene]) -> None:
     assert on.rows["firing"].delivered_unix_s == NOW_S
 
 
-def test_a_failure_is_tried_again_later_and_later(scene: Callable[..., Scene]) -> None:
-    """After 5, 10 and 20 s; the message is as it was, and a restart forgets nothing."""
+def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY, BUSY, BUSY]
@@ -105,8 +100,7 @@ def test_a_failure_is_tried_again_later_and_later(scene: Callable[..., Scene]) -
     assert len({post.body for post in on.sent}) == 1
 
 
-def test_a_receiver_that_says_when_is_asked_then(scene: Callable[..., Scene]) -> None:
-    """And not before."""
+def test_retry_after_is_respected(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [Answer(429, "", 90.0)]
@@ -115,8 +109,8 @@ def test_a_receiver_that_says_when_is_asked_then(scene: Callable[..., Scene]) ->
     assert on.deliver(after_s=1) == [("firing", Result.DELIVERED)]
 
 
-def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
-    """With what was said; its end is not told either, for nobody heard of its beginning."""
+def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
+    """The end is not sent either, because the receiver never got the beginning."""
     on = scene()
     on.add()
     on.add(Transition.RESOLVED)
@@ -124,13 +118,14 @@ def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
     assert on.deliver() == [("firing", Result.DEAD)]
     assert on.deliver(after_s=86_400) == []
     assert on.rows["firing"].problem == "status 400: wrong"
-    assert on.rows["resolved"].problem == "not sent, because the beginning could not be sent"
+    assert on.rows["resolved"].problem == (
+        "not sent, because the start of the incident could not be sent"
+    )
     assert {row.state for row in on.rows.values()} == {"dead"}
     assert on.sender.counts[Result.DEAD] == 1
 
 
-def test_after_six_hours_of_failures_it_is_given_up(scene: Callable[..., Scene]) -> None:
-    """Later it would wake someone for yesterday."""
+def test_after_six_hours_of_failures_it_is_given_up(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY] * 1_000
@@ -142,8 +137,7 @@ def test_after_six_hours_of_failures_it_is_given_up(scene: Callable[..., Scene])
     assert len(results) <= GIVE_UP_S / 300
 
 
-def test_the_end_waits_for_the_beginning(scene: Callable[..., Scene]) -> None:
-    """Nobody hears that something is over that they never heard of."""
+def test_the_end_waits_for_the_beginning(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.add(Transition.RESOLVED)
@@ -154,10 +148,7 @@ def test_the_end_waits_for_the_beginning(scene: Callable[..., Scene]) -> None:
     assert on.deliver(after_s=3_600) == []
 
 
-def test_alertmanager_is_told_again_each_minute_until_it_is_over(
-    scene: Callable[..., Scene],
-) -> None:
-    """A repeat that fails is tried again, and changes nothing of what was delivered."""
+def test_alertmanager_gets_the_alert_each_minute_until_it_ends(scene: MakeScene) -> None:
     on = scene(Kind.ALERTMANAGER)
     on.add()
     assert on.deliver() == [("firing", Result.DELIVERED)]
@@ -173,8 +164,7 @@ def test_alertmanager_is_told_again_each_minute_until_it_is_over(
     assert on.rows["firing"].delivered_unix_s == NOW_S
 
 
-def test_one_incident_does_not_wait_for_another(scene: Callable[..., Scene]) -> None:
-    """In the order in which they came up."""
+def test_one_incident_does_not_wait_for_another(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY]
@@ -183,8 +173,8 @@ def test_one_incident_does_not_wait_for_another(scene: Callable[..., Scene]) -> 
     assert on.deliver() == [("firing", Result.DELIVERED)]
 
 
-def test_what_cannot_be_read_blocks_nothing(engine: Engine, scene: Callable[..., Scene]) -> None:
-    """A row of another version is given up, and the next is delivered."""
+def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> None:
+    """The row is of another version."""
     on = scene()
     on.add()
     odd = replace(on.rows["firing"], message='{"of": "another version"}')
@@ -194,18 +184,17 @@ def test_what_cannot_be_read_blocks_nothing(engine: Engine, scene: Callable[...,
     assert len(on.sent) == 1
 
 
-def test_who_stops_leaves_the_rest(scene: Callable[..., Scene]) -> None:
-    """It is still there the next time."""
+def test_stopping_leaves_the_rest_in_the_outbox(scene: MakeScene) -> None:
     on = scene()
     on.add()
     assert on.sender.deliver(lambda: True) == []
     assert on.deliver() == [("firing", Result.DELIVERED)]
 
 
-def test_what_was_delivered_and_not_kept_is_delivered_again(
-    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+def test_a_delivery_that_was_not_recorded_is_repeated(
+    scene: MakeScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least once: by the same id, so that a receiver can tell."""
+    """It has the same id, so that a receiver can drop it."""
     on = scene()
     on.add()
     with monkeypatch.context() as crash:
@@ -217,8 +206,7 @@ def test_what_was_delivered_and_not_kept_is_delivered_again(
     assert len(on.sent) == 2
 
 
-def test_an_attempt_says_whether_it_repeats(scene: Callable[..., Scene]) -> None:
-    """So that a log need not."""
+def test_an_attempt_reports_whether_it_repeats(scene: MakeScene) -> None:
     on = scene(Kind.ALERTMANAGER)
     on.add()
     assert [each.repeat for each in on.sender.deliver()] == [False]

@@ -1,5 +1,3 @@
-"""A message as each kind of receiver takes it."""
-
 import hmac
 import json
 from collections.abc import Callable
@@ -27,8 +25,7 @@ OVER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_alertmanager_hears_what_the_rules_would_say(message: Make, channel: MakeChannel) -> None:
-    """The same labels, so that the same routes serve; valid until the next minutes are missed."""
+def test_alertmanager_gets_the_labels_of_the_rules(message: Make, channel: MakeChannel) -> None:
     post = alertmanager.render(channel(Kind.ALERTMANAGER), message(), NOW_S)
     assert post.path == "/api/v2/alerts"
     (alert,) = json.loads(post.body)
@@ -41,8 +38,7 @@ def test_alertmanager_hears_what_the_rules_would_say(message: Make, channel: Mak
     assert set(alert["annotations"]) == {"summary", "description", "dashboard_url"}
 
 
-def test_alertmanager_hears_of_an_end_by_its_time(message: Make, channel: MakeChannel) -> None:
-    """The same alert; where it has no link, no empty one."""
+def test_alertmanager_gets_the_time_of_an_end(message: Make, channel: MakeChannel) -> None:
     post = alertmanager.render(channel(Kind.ALERTMANAGER), message(**OVER, link=None), NOW_S)
     (alert,) = json.loads(post.body)
     assert alert["labels"]["slo"] == "chat"
@@ -51,17 +47,15 @@ def test_alertmanager_hears_of_an_end_by_its_time(message: Make, channel: MakeCh
     assert "dashboard_url" not in alert["annotations"]
 
 
-def test_simulated_alerts_can_be_told_apart(message: Make, channel: MakeChannel) -> None:
-    """By a label, so that they can be routed elsewhere."""
+def test_simulated_alerts_have_a_label(message: Make, channel: MakeChannel) -> None:
     post = alertmanager.render(channel(Kind.ALERTMANAGER), message(simulated=True), NOW_S)
     assert json.loads(post.body)[0]["labels"]["simulated"] == "true"
 
 
 @pytest.mark.parametrize("about", [{}, OVER, {"burn": None, "link": None, "held_back": ()}])
-def test_a_webhook_gets_what_its_schema_says(
+def test_a_webhook_body_matches_its_schema(
     message: Make, channel: MakeChannel, about: dict[str, Any]
 ) -> None:
-    """All of it, and nothing that the schema does not know."""
     document = json.loads(webhook.render(channel(), message(**about), NOW_S).body)
     jsonschema.validate(document, SCHEMA)
     assert document["version"] == webhook.VERSION
@@ -70,7 +64,7 @@ def test_a_webhook_gets_what_its_schema_says(
 
 
 def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) -> None:
-    """As the README tells receivers to check it."""
+    """The README describes this check for receivers."""
     post = webhook.render(channel(), message(), NOW_S)
     parts = dict(part.split("=") for part in post.headers["Tailspan-Signature"].split(","))
     signed = hmac.new(b"the-key", parts["t"].encode() + b"." + post.body, "sha256")
@@ -82,9 +76,8 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
 
 
 def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel) -> None:
-    """Title first, foreign text escaped, at most 150 and 2,000 characters."""
-    told = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
-    document = json.loads(slack.render(channel(Kind.SLACK), told, NOW_S).body)
+    sent = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
+    document = json.loads(slack.render(channel(Kind.SLACK), sent, NOW_S).body)
     header, *blocks = document["blocks"]
     assert header["type"] == "header"
     assert len(header["text"]["text"]) <= 150
@@ -97,7 +90,6 @@ def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel
 
 
 def test_pagerduty_gets_a_trigger_and_its_resolve(message: Make, channel: MakeChannel) -> None:
-    """By one key, so that the one closes what the other opened."""
     of = channel(Kind.PAGERDUTY)
     event = json.loads(pagerduty.render(of, message(), NOW_S).body)
     assert event["event_action"] == "trigger"
@@ -116,7 +108,6 @@ def test_pagerduty_gets_a_trigger_and_its_resolve(message: Make, channel: MakeCh
 
 
 def test_pagerdutys_limits_are_kept(message: Make, channel: MakeChannel) -> None:
-    """A key of 255 characters, a summary of 1,024; long names stay apart."""
     long, other = message(slo="c" * 2_000), message(slo="c" * 2_001)
     assert len(pagerduty.dedup_key(long)) <= 255
     assert pagerduty.dedup_key(long) != pagerduty.dedup_key(other)
@@ -125,9 +116,10 @@ def test_pagerdutys_limits_are_kept(message: Make, channel: MakeChannel) -> None
 
 
 @given(st.text(), st.text(), st.sampled_from(Kind), st.none() | st.text())
-def test_any_text_can_be_told(name: str, service: str, kind: Kind, cause: str | None) -> None:
-    """Whatever an objective is called, every channel's body is JSON."""
-    told = Message(
+def test_any_text_makes_a_json_body_for_every_channel(
+    name: str, service: str, kind: Kind, cause: str | None
+) -> None:
+    sent = Message(
         transition=Transition.FIRING,
         slo="chat",
         display_name=name,
@@ -140,4 +132,4 @@ def test_any_text_can_be_told(name: str, service: str, kind: Kind, cause: str | 
         likely_cause=cause,
     )
     of = Channel("c", kind, ("page",), Secret("http://127.0.0.1:9"))
-    assert json.loads(RENDER[kind](of, told, NOW_S).body)
+    assert json.loads(RENDER[kind](of, sent, NOW_S).body)

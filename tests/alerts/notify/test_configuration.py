@@ -1,5 +1,3 @@
-"""`notify.yaml`, sound and otherwise."""
-
 from pathlib import Path
 
 import pytest
@@ -28,19 +26,16 @@ ENVIRON = {"PAGERDUTY_KEY": "R0UT1NG", "AUTH": "Bearer abc", "EMPTY": " ", "ODD"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a secret in a file, as it is mounted into a container."""
     (tmp_path / "slack-url").write_text("https://hooks.example.org/services/T0/B0/x\n")
     return tmp_path
 
 
 def load(folder: Path, text: str) -> Configuration:
-    """Read a text as a file."""
     (folder / "notify.yaml").write_text(text)
     return load_configuration(folder / "notify.yaml", ENVIRON)
 
 
 def test_a_whole_file(folder: Path) -> None:
-    """Four kinds; secrets written out, in the environment, in a file beside it."""
     found = load(folder, WHOLE)
     assert found.explorer_url == "https://tailspan.example.org/base"
     pager, slack, manager, hook = found.channels
@@ -72,7 +67,7 @@ def test_a_whole_file(folder: Path) -> None:
 def test_a_credential_goes_over_https_or_to_loopback(
     folder: Path, channel: str, refused: bool
 ) -> None:
-    """Unless the channel allows it; a signing key is not sent."""
+    """A signing key is not sent, so it needs no TLS."""
     (folder / "notify.yaml").write_text(f"channels:\n  - {channel}\n")
     environ = {"HOOK": "http://hook.example.org/s3cret"}
     if refused:
@@ -84,8 +79,7 @@ def test_a_credential_goes_over_https_or_to_loopback(
     assert load_configuration(folder / "notify.yaml", environ).channels
 
 
-def test_what_is_secret_shows_nowhere(folder: Path) -> None:
-    """Not even in a traceback's values."""
+def test_a_secret_is_in_no_text_of_the_configuration(folder: Path) -> None:
     shown = repr(load(folder, WHOLE))
     for secret in ("R0UT1NG", "hooks.example.org", "abc", "s3cret"):
         assert secret not in shown
@@ -133,15 +127,11 @@ CHANNEL = "channels:\n  - {name: a, type: "
             ":3: channels[1].name: 'a': another channel has this name",
         ),
         ("channels:\n  - {name: A b, type: slack}", "name: 'A b'; allowed: a-z, 0-9 and -"),
-        (
-            "explorer_url: x\n" + CHANNEL + 'slack, url: "https://x/"}',
-            ":1: explorer_url: 'x': is",
-        ),
+        ("explorer_url: x\n" + CHANNEL + 'slack, url: "https://x/"}', ":1: explorer_url: 'x': is"),
         ("a: &x [1]\nb: *x\n", ":1: anchors and aliases"),
     ],
 )
-def test_what_is_wrong_is_named_and_no_secret_is(folder: Path, text: str, problem: str) -> None:
-    """File, line, key, and what is allowed."""
+def test_an_error_names_the_key_and_no_secret(folder: Path, text: str, problem: str) -> None:
     with pytest.raises(DocumentError) as caught:
         load(folder, text)
     assert problem in str(caught.value)
@@ -150,7 +140,6 @@ def test_what_is_wrong_is_named_and_no_secret_is(folder: Path, text: str, proble
 
 
 def test_files_that_are_no_text_are_refused(folder: Path) -> None:
-    """Without a word of what is in them."""
     (folder / "slack-url").write_bytes(b"T0K3N\xff")
     with pytest.raises(DocumentError, match="is not ASCII text") as caught:
         load(folder, WHOLE)
@@ -163,7 +152,6 @@ def test_files_that_are_no_text_are_refused(folder: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text() | st.text("{}[]:, \n-aechlnsu", max_size=40).map(lambda s: WHOLE + s))
 def test_any_text_is_read_or_refused(folder: Path, text: str) -> None:
-    """With an error that names the file, and no other."""
     try:
         load(folder, text)
     except (DocumentError, UnicodeEncodeError):

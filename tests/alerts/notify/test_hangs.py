@@ -1,5 +1,3 @@
-"""Engines that hang are told without Prometheus, once, and so is the end."""
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,8 +18,8 @@ from alerts.secrets import Secret
 from store.alerting.notifications import (
     Delivery,
     Notification,
+    delete_old_notifications,
     due_notifications,
-    forget_told,
     keep_notifications,
     read_hangs,
 )
@@ -34,11 +32,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def channel(
-    name: str = "pager",
-    kind: Kind = Kind.WEBHOOK,
-    severities: tuple[str, ...] = ("page", "ticket"),
+    name: str = "pager", kind: Kind = Kind.WEBHOOK, severities: tuple[str, ...] = ("page", "ticket")
 ) -> Channel:
-    """Who is told."""
     return Channel(name, kind, severities, Secret("https://example.org"))
 
 
@@ -50,7 +45,7 @@ class Scene:
         self.channels: Sequence[Channel] = [channel()]
 
     def sample(self, at_s: int, step_age_s: float | None, **about: Any) -> None:
-        """What a front end says; None: nothing is in flight."""
+        """Store a front end's sample. None: nothing is in flight."""
         plain: dict[str, Any] = {
             "replica": "chat-0",
             "engine": 0,
@@ -66,32 +61,28 @@ class Scene:
             writer.submit([], [EngineSample(**{**plain, **about})]).result(10)
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
-        """Enqueue, as after a restart; what is in the outbox then."""
+        """Enqueue with a new notifier, as after a restart, and return the outbox."""
         Hangs(self.engine, self.channels, lambda: "https://example.org").enqueue(now_s)
         return sorted((row.slo, row.transition, row.channel) for row in self.rows)
 
     @property
     def rows(self) -> list[Notification]:
-        """All of the outbox."""
         return read_hangs(self.engine)
 
     def message(self, transition: str) -> Message:
-        """What is told."""
         (row,) = [each for each in self.rows if each.transition == transition]
         return loads(row.message)
 
 
 @pytest.fixture
 def scene(engine: Engine) -> Scene:
-    """Nothing has happened."""
     return Scene(engine)
 
 
 FIRING, RESOLVED = ("hang:chat-0", "firing", "pager"), ("hang:chat-0", "resolved", "pager")
 
 
-def test_a_hang_is_told_once_and_so_is_its_end(scene: Scene) -> None:
-    """Over restarts, however often it is looked at; by the limit of the rule."""
+def test_a_hang_and_its_end_are_sent_once(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S)
     assert scene.at(NOW_S) == []
     scene.sample(NOW_S + 1, HUNG_S + 1)
@@ -101,14 +92,13 @@ def test_a_hang_is_told_once_and_so_is_its_end(scene: Scene) -> None:
     scene.sample(NOW_S + 31, 0.1)
     assert scene.at(NOW_S + 31) == [FIRING, RESOLVED]
     assert scene.at(NOW_S + 46) == [FIRING, RESOLVED]
-    told = scene.message("resolved")
-    assert (told.began_unix_s, told.ended_unix_s) == (NOW_S + 1 - HUNG_S - 1, NOW_S + 31)
+    ended = scene.message("resolved")
+    assert (ended.began_unix_s, ended.ended_unix_s) == (NOW_S + 1 - HUNG_S - 1, NOW_S + 31)
     scene.sample(NOW_S + 200, HUNG_S + 1)
     assert scene.at(NOW_S + 200) == [FIRING, FIRING, RESOLVED]
 
 
 def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
-    """The clients gave up: nobody waits any more."""
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     scene.sample(NOW_S + 15, None)
@@ -116,7 +106,7 @@ def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
 
 
 def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
-    """Not at once: Tailspan itself may have been away, and the hang goes on."""
+    """Tailspan itself may have been away, so it does not end at once."""
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     assert scene.at(NOW_S + SILENT_S - 1) == [FIRING]
@@ -126,7 +116,6 @@ def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
 
 
 def test_several_replicas_have_each_their_own(scene: Scene) -> None:
-    """One of them goes on."""
     for replica in ("chat-0", "chat-1"):
         scene.sample(NOW_S, HUNG_S + 1, replica=replica)
     scene.sample(NOW_S, 0.1, replica="chat-2")
@@ -138,10 +127,9 @@ def test_several_replicas_have_each_their_own(scene: Scene) -> None:
     assert len(scene.rows) == 3
 
 
-def test_only_who_wants_pages_is_told_and_a_new_channel_hears_of_what_goes_on(
+def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
     scene: Scene,
 ) -> None:
-    """Of the same incident."""
     tickets = channel("team", severities=("ticket",))
     scene.channels = [tickets]
     scene.sample(NOW_S, HUNG_S + 1)
@@ -154,7 +142,7 @@ def test_only_who_wants_pages_is_told_and_a_new_channel_hears_of_what_goes_on(
 
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
-    """Whoever can send samples could invent any number of replicas."""
+    """A sender of samples could invent any number of replicas."""
     for number in range(MOST_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
     assert len(scene.at(NOW_S)) == MOST_OPEN
@@ -164,8 +152,7 @@ def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> Non
     assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
 
 
-def test_an_end_is_told_to_nobody_who_could_not_be_told_the_beginning(scene: Scene) -> None:
-    """And the replica's next hang is told."""
+def test_an_end_is_not_sent_where_the_beginning_was_given_up(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
     keep_notifications(
@@ -181,8 +168,7 @@ def test_an_end_is_told_to_nobody_who_could_not_be_told_the_beginning(scene: Sce
     assert due.fired_unix_s == NOW_S + 100
 
 
-def test_what_was_told_is_forgotten_once_it_is_over(scene: Scene) -> None:
-    """As of objectives; one that goes on stays."""
+def test_an_ended_hang_is_deleted_after_its_retention(scene: Scene) -> None:
     for replica in ("chat-0", "chat-1"):
         scene.sample(NOW_S, HUNG_S + 1, replica=replica)
     scene.at(NOW_S)
@@ -192,12 +178,11 @@ def test_what_was_told_is_forgotten_once_it_is_over(scene: Scene) -> None:
     for row in scene.rows:
         delivered = replace(row, state=Delivery.DELIVERED, next_unix_s=None)
         keep_notifications(scene.engine, [delivered])
-    assert forget_told(scene.engine, NOW_S + 10**6) == 1
+    assert delete_old_notifications(scene.engine, NOW_S + 10**6) == 1
     assert set(open_hangs(scene.engine)) == {"hang:chat-1"}
 
 
-def test_the_notifier_tells_hangs_and_goes_on_with_them_after_a_restart(scene: Scene) -> None:
-    """Also where no objective is in force."""
+def test_the_notifier_sends_hangs_and_continues_after_a_restart(scene: Scene) -> None:
     manager = channel("manager", Kind.ALERTMANAGER)
     scene.sample(NOW_S, HUNG_S + 1)
     for _ in range(2):
@@ -212,8 +197,7 @@ def test_the_notifier_tells_hangs_and_goes_on_with_them_after_a_restart(scene: S
     assert scene.rows[0].next_unix_s == NOW_S + 60
 
 
-def test_every_channel_says_which_replica_hangs(scene: Scene) -> None:
-    """With the rule's own labels to Alertmanager, and by the schema to a webhook."""
+def test_every_channel_names_the_replica_that_hangs(scene: Scene) -> None:
     scene.sample(NOW_S, 75.0, simulated=True)
     scene.at(NOW_S)
     message = scene.message("firing")
@@ -243,7 +227,6 @@ def test_every_channel_says_which_replica_hangs(scene: Scene) -> None:
     "name", ["<!channel> @here", "a\nb", "[x](https://evil.example)", "%", "hang:", "x" * 256]
 )
 def test_a_replica_may_have_any_name(scene: Scene, name: str) -> None:
-    """It is text wherever it is shown, and names its own hang alone."""
     scene.sample(NOW_S, HUNG_S + 1, replica=name)
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
@@ -252,6 +235,6 @@ def test_a_replica_may_have_any_name(scene: Scene, name: str) -> None:
     scene.at(NOW_S + 15)
     assert set(open_hangs(scene.engine)) == {f"hang:{name}"}
     (row,) = open_hangs(scene.engine)[f"hang:{name}"]
-    said = title(loads(row.message))
-    assert len(said.splitlines()) == 1
-    assert not any(each in said for each in ("<!", "@here", "](", "://"))
+    shown = title(loads(row.message))
+    assert len(shown.splitlines()) == 1
+    assert not any(each in shown for each in ("<!", "@here", "](", "://"))

@@ -1,5 +1,3 @@
-"""An attempt against real servers, most of them rude."""
-
 import logging
 import threading
 from collections.abc import Callable
@@ -17,7 +15,6 @@ Make = Callable[..., Channel]
 
 
 def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
-    """Body, headers, and the path below the channel's own."""
     answer = Sender(channel(url=f"{receiver.url}/base/"))(Post(POST.body, "/api", POST.headers))
     assert answer == Answer(200, "ok")
     assert answer.verdict is Verdict.DELIVERED
@@ -44,14 +41,13 @@ def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
 def test_an_answer_is_judged_by_its_status(
     receiver: Any, channel: Make, status: int, verdict: Verdict
 ) -> None:
-    """What may pass is tried again; a refusal is not."""
     receiver.answers = [Reply(status)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert (answer.status, answer.verdict) == (status, verdict)
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
-    """The message and its keys are for the address that was configured."""
+    """The message and its keys are for the configured address alone."""
     receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
@@ -59,8 +55,7 @@ def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
     assert [each.path for each in receiver.got] == ["/"]
 
 
-def test_of_a_huge_answer_a_little_is_read(receiver: Any, channel: Make) -> None:
-    """And less is shown, without what moves a cursor."""
+def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -> None:
     receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
@@ -80,13 +75,11 @@ def test_of_a_huge_answer_a_little_is_read(receiver: Any, channel: Make) -> None
 def test_a_malformed_or_slow_answer_is_retried(
     rude: Callable[[str], str], channel: Make, manner: str, text: str
 ) -> None:
-    """An attempt ends within its time-out."""
     answer = Sender(channel(url=rude(manner)), whole_s=0.3)(POST)
     assert (answer.status, answer.text, answer.verdict) == (None, text, Verdict.LATER)
 
 
 def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: Make) -> None:
-    """The next attempt fails until the previous one has ended."""
     send = Sender(channel(url=rude("deaf")), whole_s=0.05)
     before = threading.active_count()
     send(POST)
@@ -94,8 +87,8 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
     assert threading.active_count() <= before + 2
 
 
-def test_nobody_there_is_said_in_words_of_our_own(channel: Make, free_port: int) -> None:
-    """The libraries' would hold the address."""
+def test_a_refused_connection_has_our_own_error_text(channel: Make, free_port: int) -> None:
+    """The libraries' texts hold the address, which may be secret."""
     answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
     assert answer == Answer(None, "the connection is refused")
     answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
@@ -106,7 +99,6 @@ def test_nobody_there_is_said_in_words_of_our_own(channel: Make, free_port: int)
 def test_no_secret_is_repeated_or_logged(
     receiver: Any, channel: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the receiver says back: the token in the path, the key, the authorization."""
     caplog.set_level(logging.DEBUG)
     path = "/services/T000/B000000000/T0K3N%2Fx"
     held = Channel(
@@ -143,12 +135,10 @@ def test_no_secret_is_repeated_or_logged(
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, waits_s: float | None) -> None:
-    """At most an hour; what is neither is as if it were not there."""
     assert retry_after_s(header, lambda: 1_789_916_800.0) == waits_s
 
 
 def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> None:
-    """Beside the status."""
     receiver.answers = [Reply(429, b"slow down", {"Retry-After": "11"})]
     assert Sender(channel(url=receiver.url))(POST) == Answer(429, "slow down", 11.0)
 
@@ -156,7 +146,6 @@ def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> No
 def test_a_proxy_of_the_environment_is_used(
     receiver: Any, channel: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Except for those hosts that need none."""
     monkeypatch.setenv("http_proxy", receiver.url)
     send = Sender(channel(url="http://hooks.example.org/x"))
     assert send(POST).status == 200

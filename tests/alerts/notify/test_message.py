@@ -32,19 +32,16 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_what_is_kept_is_what_was_said(message: Message) -> None:
-    """`loads` after `dumps` is the identity."""
+def test_loads_undoes_dumps(message: Message) -> None:
     assert loads(dumps(message)) == message
 
 
-def test_all_that_is_told_of_an_incident_has_its_name(message: Callable[..., Message]) -> None:
-    """Its beginning and its end; a test has one of its own, whenever it is sent."""
+def test_all_messages_of_an_incident_have_its_id(message: Callable[..., Message]) -> None:
     firing, over = message(), message(transition=Transition.RESOLVED, ended_unix_s=1_790_000_900)
     assert firing.incident == over.incident == "chat/page/1790000000"
     assert message(test=True, fired_unix_s=5).incident == message(test=True).incident
 
 
-def test_no_number_is_not_a_number(message: Callable[..., Message]) -> None:
-    """JSON has no word for it; unknown is None."""
+def test_nan_and_infinity_are_refused(message: Callable[..., Message]) -> None:
     with pytest.raises(ValueError, match="JSON"):
         dumps(message(burn=float("nan")))

@@ -1,5 +1,3 @@
-"""What a person reads who was asleep a minute ago."""
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,18 +16,16 @@ FACTS = ("What", "Likely cause")
 OVER = {"transition": Transition.RESOLVED, "ended_unix_s": 1_790_001_440, "fired_by": ()}
 
 
-def test_the_title_says_what_and_how_bad(message: Make) -> None:
-    """In a line that fits a locked phone."""
-    said = title(message())
-    assert said == "[page] chat: the error budget burns 21.5 times too fast"
-    assert len(said) < 80
+def test_the_title_has_the_objective_and_the_burn_rate(message: Make) -> None:
+    shown = title(message())
+    assert shown == "[page] chat: the error budget burns 21.5 times too fast"
+    assert len(shown) < 80
     assert title(message(burn=None)) == "[page] chat: the error budget burns too fast"
     over = title(message(**OVER))
     assert over == "[over] chat: the error budget no longer burns too fast, after 34 min"
 
 
-def test_what_is_not_meant_seriously_says_so_first(message: Make) -> None:
-    """A test, a simulation."""
+def test_tests_and_simulations_are_marked_first(message: Make) -> None:
     assert title(message(test=True)).startswith("[test] [page] chat")
     assert title(message(simulated=True)).startswith("[simulated] [page] chat")
     assert facts(message(simulated=True))[0][0] == "Simulated"
@@ -37,7 +33,6 @@ def test_what_is_not_meant_seriously_says_so_first(message: Make) -> None:
 
 
 def test_the_facts_of_a_page(message: Make) -> None:
-    """What, how bad, what is left, since when, by which windows, and where to look."""
     assert text(message()).splitlines() == [
         "What: Chat answers start in 500 ms. Objective: 99 % of requests with ttft_s <= 0.5"
         " over 30d.",
@@ -52,7 +47,6 @@ def test_the_facts_of_a_page(message: Make) -> None:
 
 
 def test_the_facts_of_an_end(message: Make) -> None:
-    """The duration and the peak, without the present pace."""
     found = dict(facts(message(**OVER)))
     assert found["Since"] == "2026-09-21 14:03 UTC, until 2026-09-21 14:37 UTC."
     assert "the peak burn rate was 21.5" in found["How bad"]
@@ -61,7 +55,6 @@ def test_the_facts_of_an_end(message: Make) -> None:
 
 
 def test_what_is_unknown_is_left_out(message: Make) -> None:
-    """No figure is invented, and no cause."""
     unknown = message(
         bad=None, events=None, budget_left=None, budget_spent=None, peak_burn=None, link=None
     )
@@ -72,19 +65,17 @@ def test_what_is_unknown_is_left_out(message: Make) -> None:
 
 
 def test_an_overspent_budget_is_reported(message: Make) -> None:
-    """Without a duration of 0 s."""
     budget = dict(facts(message(budget_left=-0.25, exhausted_in_s=0.0)))["Budget"]
     assert budget.endswith("overspent by 25.0%.")
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "shown"),
     [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7_199, "120 min"), (7_200, "2.0 h"),
      (100_000, "28 h"), (200_000, "2.3 d"), (30 * 86_400, "30 d")],
 )  # fmt: skip
-def test_durations_have_about_two_digits(seconds: float, said: str) -> None:
-    """Long durations omit seconds."""
-    assert length(seconds) == said
+def test_durations_have_about_two_digits(seconds: float, shown: str) -> None:
+    assert length(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -98,10 +89,8 @@ def test_durations_have_about_two_digits(seconds: float, said: str) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["slack", "pagerduty", "alertmanager", "webhook"])
-def test_what_a_tenant_chose_is_text_in_every_channel(
-    message: Make, kind: str, hostile: str
-) -> None:
-    """No mention, no link, no line of its own, nothing that moves a cursor."""
+def test_a_tenants_text_stays_text_in_every_channel(message: Make, kind: str, hostile: str) -> None:
+    """It makes no mention, no link and no line, and does not move a cursor."""
     tampered = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
     post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), tampered, 0)
     document = json.loads(post.body)
@@ -120,7 +109,7 @@ def test_what_a_tenant_chose_is_text_in_every_channel(
 
 
 def strings(node: Any, place: tuple[str, ...] = ("",)) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text of a document, with where it is."""
+    """Yield every text of a document with its path."""
     if isinstance(node, str):
         yield place, node
     elif isinstance(node, dict):

@@ -1,5 +1,3 @@
-"""The outbox, filled from incidents: nothing is missing, nothing is there twice."""
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,12 +31,11 @@ EXPLORER = "https://tailspan.example.org"
 
 @pytest.fixture
 def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
-    """Four hours of a request each five seconds, all bad for half an hour."""
+    """Store a request every five seconds for four hours, all bad for half an hour."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     rows = [
         request_row(
-            received_unix_ns=at_s * 10**9,
-            ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1_800 else 0.1,
+            received_unix_ns=at_s * 10**9, ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1_800 else 0.1
         )
         for at_s in range(START_S, START_S + 14_400, 5)
     ]
@@ -49,8 +46,6 @@ def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Itera
 
 
 class Scene:
-    """An evaluator and a notifier over one store."""
-
     def __init__(self, engine: Engine, objectives: list[Objective]) -> None:
         self.engine = engine
         self.objectives = objectives
@@ -58,7 +53,7 @@ class Scene:
         self.cause: str | None = None
 
     def notifier(self) -> Notifier:
-        """As after a restart."""
+        """Return a new notifier, as after a restart."""
         return Notifier(
             self.engine,
             self.objectives,
@@ -69,13 +64,12 @@ class Scene:
         )
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
-        """Evaluate and enqueue; what is in the outbox then."""
+        """Evaluate and enqueue, and return the outbox."""
         Evaluator(self.engine, self.objectives).evaluate(now_s)
         self.notifier().enqueue(now_s)
         return sorted((row.severity, row.transition, row.channel) for row in self.rows)
 
     def deliver(self) -> None:
-        """All that waits arrives."""
         for row in self.rows:
             keep_notifications(
                 self.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=None)]
@@ -83,23 +77,19 @@ class Scene:
 
     @property
     def rows(self) -> list[Notification]:
-        """All of the outbox."""
         return read_notifications(self.engine, "chat")
 
     def message(self, transition: str, channel: str = "pager") -> Message:
-        """What is told."""
         (row,) = [r for r in self.rows if (r.transition, r.channel) == (transition, channel)]
         return loads(row.message)
 
 
 @pytest.fixture
 def scene(engine: Engine, objective: Callable[..., Objective]) -> Scene:
-    """Nothing evaluated yet."""
     return Scene(engine, [objective()])
 
 
-def test_a_page_goes_to_those_who_want_pages(scene: Scene) -> None:
-    """Once each, however often it is looked at; a ticket not to who wants pages alone."""
+def test_a_page_goes_once_to_each_channel_for_pages(scene: Scene) -> None:
     assert scene.at(BEGAN_S) == []
     paged = scene.at(BEGAN_S + 1_500)
     assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
@@ -109,27 +99,25 @@ def test_a_page_goes_to_those_who_want_pages(scene: Scene) -> None:
 
 
 def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
-    """How bad, since when, by which pair, what is held back, where to look."""
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
-    told = scene.message("firing")
-    assert abs(told.began_unix_s - BEGAN_S) <= 60
-    assert told.window_s == 3_600
-    assert told.events == 720
-    assert told.bad is not None
-    assert told.burn == pytest.approx(told.bad / told.events / 0.01)
-    assert (told.fired_by[0].long_s, told.fired_by[0].short_s) == (3_600, 300)
-    assert told.fired_by[0].factor == pytest.approx(14.4)
-    assert told.budget_left is not None
-    assert told.budget_left < 1
-    assert told.exhausted_in_s is not None
-    assert told.likely_cause is None
-    assert told.simulated
-    assert told.link == f"{EXPLORER}/?page=root-cause&incident=chat@{told.fired_unix_s}"
+    sent = scene.message("firing")
+    assert abs(sent.began_unix_s - BEGAN_S) <= 60
+    assert sent.window_s == 3_600
+    assert sent.events == 720
+    assert sent.bad is not None
+    assert sent.burn == pytest.approx(sent.bad / sent.events / 0.01)
+    assert (sent.fired_by[0].long_s, sent.fired_by[0].short_s) == (3_600, 300)
+    assert sent.fired_by[0].factor == pytest.approx(14.4)
+    assert sent.budget_left is not None
+    assert sent.budget_left < 1
+    assert sent.exhausted_in_s is not None
+    assert sent.likely_cause is None
+    assert sent.simulated
+    assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:
-    """Once; its message says until when, and its link leads to the same incident."""
+def test_an_end_goes_once_to_the_channels_that_got_the_beginning(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     scene.deliver()
@@ -138,22 +126,20 @@ def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:
     assert ("page", "resolved", "pager") in over
     assert ("page", "resolved", "team") in over
     assert scene.at(last_s) == over
-    told = scene.message("resolved")
-    assert told.ended_unix_s is not None
-    assert told.peak_burn is not None
-    assert told.fired_by == ()
-    assert told.link == f"{EXPLORER}/?page=root-cause&incident=chat@{told.fired_unix_s}"
+    sent = scene.message("resolved")
+    assert sent.ended_unix_s is not None
+    assert sent.peak_burn is not None
+    assert sent.fired_by == ()
+    assert sent.link == f"{EXPLORER}/?page=root-cause&incident=chat@{sent.fired_unix_s}"
 
 
-def test_what_nobody_was_told_of_has_no_end_to_tell(scene: Scene) -> None:
-    """It began and ended while nobody looked, or its beginning was given up."""
+def test_an_incident_that_was_never_sent_has_no_end_to_send(scene: Scene) -> None:
     scene.at(BEGAN_S)
     assert scene.at(START_S + 14_400) == []
     assert scene.rows == []
 
 
 def test_a_beginning_that_was_given_up_has_no_end(scene: Scene) -> None:
-    """For that channel; the other hears of it."""
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
@@ -166,8 +152,7 @@ def test_a_beginning_that_was_given_up_has_no_end(scene: Scene) -> None:
     assert ("page", "resolved", "team") in over
 
 
-def test_a_new_channel_hears_of_what_goes_on(scene: Scene) -> None:
-    """And one that is gone is given up, as its rows say."""
+def test_a_new_channel_gets_the_open_incident(scene: Scene) -> None:
     scene.channels = [PAGER]
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
@@ -177,11 +162,10 @@ def test_a_new_channel_hears_of_what_goes_on(scene: Scene) -> None:
     by_channel = {row.channel: row for row in scene.rows}
     assert by_channel["team"].state == Delivery.PENDING
     assert by_channel["pager"].state == Delivery.DEAD
-    assert by_channel["pager"].problem == "the channel is not configured any more"
+    assert by_channel["pager"].problem == "the channel is no longer configured"
 
 
-def test_what_is_repeated_of_an_objective_that_is_gone_ends(scene: Scene) -> None:
-    """Nobody would ever say that it is over."""
+def test_the_repeated_alert_of_a_deleted_objective_ends(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
@@ -193,8 +177,7 @@ def test_what_is_repeated_of_an_objective_that_is_gone_ends(scene: Scene) -> Non
     assert [row.next_unix_s for row in scene.rows] == [None, None]
 
 
-def test_what_waits_is_told_with_figures_of_the_last_minute(scene: Scene) -> None:
-    """What was delivered keeps what was said, and so does what is over."""
+def test_a_waiting_message_has_the_figures_of_the_last_minute(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     (row,) = [row for row in scene.rows if row.channel == "pager"]
@@ -212,8 +195,7 @@ def test_what_waits_is_told_with_figures_of_the_last_minute(scene: Scene) -> Non
     assert notifier.newest(row) == row.message
 
 
-def test_an_outbox_is_forgotten_whole(scene: Scene) -> None:
-    """With the simulation that it is of."""
+def test_an_outbox_is_deleted_with_its_simulation(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     rows = scene.rows
@@ -225,7 +207,7 @@ def test_an_outbox_is_forgotten_whole(scene: Scene) -> None:
 
 
 def test_a_page_goes_out_first_and_its_cause_follows_once(scene: Scene) -> None:
-    """As an update of the same alert, to each channel that was told without it."""
+    """The cause updates the same alert, on each channel that got the page without it."""
     scene.at(BEGAN_S + 1_200)
     (page,) = (row for row in scene.rows if row.channel == "pager")
     assert loads(page.message).likely_cause is None

@@ -9,12 +9,11 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 
 @given(FAILURES, CHANCE)
 def test_a_delay_doubles_up_to_its_bound(failures: int, chance: float) -> None:
-    """At least half of what it would be without chance, and never longer."""
+    """Jitter removes at most half of it."""
     whole = min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 20))
     assert whole / 2 <= delay_s(failures, chance) <= whole
 
 
 @given(FAILURES, CHANCE, st.floats(0, 3_600))
-def test_who_says_when_to_come_back_is_obeyed(failures: int, chance: float, asked_s: float) -> None:
-    """Never sooner."""
+def test_retry_after_is_the_shortest_delay(failures: int, chance: float, asked_s: float) -> None:
     assert delay_s(failures, chance, asked_s) >= asked_s

@@ -1,4 +1,4 @@
-"""Hostile SLO files: any text is read, and its rules are PromQL, or refused by file and line."""
+"""Hostile SLO files: any text makes valid PromQL rules, or is refused with file and line."""
 
 import re
 from typing import Any, Final
@@ -41,8 +41,6 @@ KEYS: Final = (
 
 
 def plain() -> dict[str, Any]:
-    """A document that is accepted."""
-
     def source(query: str) -> dict[str, Any]:
         return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
 
@@ -93,7 +91,6 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dumped(document: Any, *, unicode: bool = False) -> str:
-    """As YAML without aliases, which are refused."""
     return yaml.dump(document, Dumper=_Dumper, allow_unicode=unicode)
 
 
@@ -101,7 +98,7 @@ Place = tuple[Any, Any]
 
 
 def places(node: Any) -> list[Place]:
-    """Every value of a document, by what holds it and its key or index."""
+    """Yield every value of a document as its container and its key or index."""
     keys: list[Any] = []
     if isinstance(node, dict):
         keys = list(node)
@@ -111,7 +108,7 @@ def places(node: Any) -> list[Place]:
 
 
 def held(text: str) -> int:
-    """Check what a text yields; the number of objectives."""
+    """Check what a text yields, and return the number of objectives."""
     findings = inspect_texts({FILE: text})
     for error in findings.errors:
         assert isinstance(error, DocumentError)
@@ -134,7 +131,6 @@ def held(text: str) -> int:
 def test_a_document_with_hostile_values_makes_valid_rules_or_is_refused(
     data: st.DataObject,
 ) -> None:
-    """Values replaced, keys added, removed and doubled."""
     document = plain()
     for _ in range(data.draw(st.integers(1, 3))):
         holder, key = data.draw(st.sampled_from(places(document)))
@@ -173,7 +169,6 @@ PIECES: Final = st.sampled_from(
 @example("x{a='{{.window}}'}", True)
 @example("sum(x{p=~`\\d+`})", True)
 def test_any_query_makes_valid_rules_or_is_refused(query: str, counter: bool) -> None:
-    """In the place of the bad events."""
     document = plain()
     ratio = document["spec"]["indicator"]["spec"]["ratioMetric"]
     ratio["bad"]["metricSource"]["spec"]["query"] = query
@@ -197,7 +192,6 @@ def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(escape: 
 
 
 def test_an_error_is_one_line_whatever_the_key_is() -> None:
-    """A key may have line ends and be long."""
     (error,) = inspect_texts({FILE: '"a\\nb": 1\n'}).errors
     assert "\n" not in str(error)
     (error,) = inspect_texts({FILE: f"? {'a' * 10_000}\n: 1\n"}).errors
@@ -205,7 +199,9 @@ def test_an_error_is_one_line_whatever_the_key_is() -> None:
 
 
 def test_a_label_and_the_service_are_no_templates() -> None:
-    """Prometheus expands labels of alerts: one that changes with the value never holds `for`."""
+    """Prometheus expands templates in labels: a label that changes with the value never holds
+    `for`.
+    """
     document = plain()
     document["spec"]["service"] = "{{ $value }}"
     document["metadata"]["labels"] = {"team": "{{ $value }}"}
@@ -218,7 +214,7 @@ def test_a_label_and_the_service_are_no_templates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "says"),
+    ("metadata", "wanted"),
     [
         ({"labels": {"reason": "x"}}, "'reason' is set by the rules"),
         ({"labels": {"alertstate": "x"}}, "'alertstate' is set by the rules"),
@@ -227,17 +223,15 @@ def test_a_label_and_the_service_are_no_templates() -> None:
     ],
 )
 def test_a_label_or_annotation_that_would_be_lost_is_refused(
-    metadata: dict[str, Any], says: str
+    metadata: dict[str, Any], wanted: str
 ) -> None:
-    """It was replaced without a word."""
     document = plain()
     document["metadata"] = {"name": "web", **metadata}
     (error,) = inspect_texts({FILE: dumped(document)}).errors
-    assert says in str(error)
+    assert wanted in str(error)
 
 
 def conditions(*more: dict[str, str]) -> str:
-    """The document with these conditions beside its own."""
     document = plain()
     document["spec"]["objectives"] = [{"target": "0.99"}]
     (policy,) = document["spec"]["alertPolicies"]
@@ -252,7 +246,6 @@ def conditions(*more: dict[str, str]) -> str:
 
 
 def test_a_page_and_a_ticket_on_one_long_window_alert_apart() -> None:
-    """Both recorded one series: the ticket's lower threshold paged."""
     text = conditions({"severity": "ticket", "threshold": "2", "alertAfter": "20m"})
     assert held(text) == 1
     (objective,) = inspect_texts({FILE: text}).spec.objectives
@@ -269,7 +262,6 @@ def test_a_page_and_a_ticket_on_one_long_window_alert_apart() -> None:
 
 
 def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
-    """It alerts whenever the other does."""
     text = conditions({"threshold": "3"})
     assert held(text) == 1
     (objective,) = inspect_texts({FILE: text}).spec.objectives
@@ -279,6 +271,6 @@ def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
 
 @pytest.mark.parametrize("window", ["30d", "999999w"])
 def test_a_condition_looks_back_less_than_the_period(window: str) -> None:
-    """The period's own counts have the same name, and Prometheus knows no 19,000 years."""
+    """The counts of the period have the same name, and Prometheus has no range of 19,000 years."""
     (error,) = inspect_texts({FILE: conditions({"lookbackWindow": window})}).errors
     assert "allowed: shorter than the period, 30d" in str(error)

@@ -1,5 +1,3 @@
-"""`by` in a document: accepted where it can be counted, else refused by name."""
-
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +8,7 @@ from alerts.errors import RuleError
 from alerts.fields import GROUPING
 from alerts.openslo.reader import inspect_texts
 from alerts.prometheus.generate import EXPLORER_URL, vllm_rules
-from tests.alerts.grouped import document, own
+from tests.alerts.grouped import document, own, query_document
 
 ROOT: Final = Path(__file__).parents[3]
 TOTAL: Final = "requests_total"
@@ -19,13 +17,12 @@ GOOD: Final = {"good": "ttft_s <= 0.5"}
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with a text."""
+    """Return the errors of a text."""
     return [str(each) for each in inspect_texts({"slo.yaml": text}).errors]
 
 
 @pytest.mark.parametrize("by", [["tenant"], ["tenant", "model"], list(GROUPING)])
 def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
-    """Alone or together."""
     objective = own(by)
     assert objective.by == tuple(by)
     assert f"for each {', '.join(by)}" in objective.statement
@@ -51,7 +48,6 @@ def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
     ],
 )
 def test_a_wrong_group_of_own_requests_is_refused(total: dict[str, object], wanted: str) -> None:
-    """With the key, the value and what is allowed."""
     found = problems(document("chat", "tailspan", "good", total, GOOD))
     assert len(found) == 1
     assert wanted in found[0]
@@ -85,30 +81,26 @@ def test_a_wrong_group_of_own_requests_is_refused(total: dict[str, object], want
 def test_a_wrong_group_of_a_query_is_refused(
     total: dict[str, object], bad: dict[str, object], wanted: str
 ) -> None:
-    """A query that adds up all groups would be one group without a name."""
+    """A query that sums all groups would be one group without a name."""
     found = problems(document("web", "Prometheus", "bad", total, bad))
     assert len(found) == 1
     assert wanted in found[0]
 
 
 def test_a_raw_ratio_has_no_groups() -> None:
-    """Ratios cannot be added up to `other`."""
     query = "sum by (tenant) (rate(a[{{.window}}])) / sum by (tenant) (rate(b[{{.window}}]))"
-    text = document("web", "Prometheus", "raw", {}, {"query": query, "by": ["tenant"]})
-    lines = [line for line in text.splitlines() if "total:" not in line]
-    text = "\n".join(lines).replace("counter: true,", "rawType: failure,")
+    text = query_document(rawType="failure", raw={"query": query, "by": ["tenant"]})
     assert "by: a ratio has no counts" in problems(text)[0]
 
 
 def test_a_label_of_the_document_cannot_hide_the_group() -> None:
-    """`metadata.labels` are on every alert."""
     text = document("chat", "tailspan", "good", {"by": ["tenant"]}, GOOD)
     text = text.replace("{name: chat}", "{name: chat, labels: {tenant: all}}")
     assert "'tenant' is the label of the objective's groups" in problems(text)[0]
 
 
 def test_histograms_of_vllm_have_no_groups() -> None:
-    """They have no tenant."""
+    """They have no tenant label."""
     with pytest.raises(RuleError, match="vLLM's histograms have no labels for by: tenant"):
         vllm_rules([own()], EXPLORER_URL)
 

@@ -1,5 +1,3 @@
-"""Generated rules: committed, reproducible, and about series that there are."""
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +19,7 @@ from alerts.prometheus.latency_rules import LIMITS, Limit
 from alerts.prometheus.rulefile import literal, number, quoted
 from exporters.definitions.series import ALL, HISTOGRAMS, RECENT
 from exporters.self_metrics.tasks import UP
+from tests.alerts.grouped import query_objective
 from ui.frame.view import LATENCIES as EXPLORERS
 
 ALERTS = Path(__file__).parents[3] / "alerts"
@@ -29,32 +28,7 @@ Make = Callable[..., Objective]
 
 
 def rules_of(text: str) -> list[dict[str, Any]]:
-    """Every rule of a file."""
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-
-
-def foreign() -> Objective:
-    """An objective that Prometheus counts."""
-    sources = {
-        key: {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
-        for key, query in (("bad", "http_errors_total"), ("total", "http_requests_total"))
-    }
-    text = yaml.safe_dump(
-        {
-            "apiVersion": "openslo/v1",
-            "kind": "SLO",
-            "metadata": {"name": "web"},
-            "spec": {
-                "service": "web",
-                "budgetingMethod": "Occurrences",
-                "timeWindow": [{"duration": "30d", "isRolling": True}],
-                "objectives": [{"target": 0.99}],
-                "indicator": {"metadata": {"name": "e"}, "spec": {"ratioMetric": sources}},
-            },
-        }
-    )
-    (objective,) = inspect_texts({"web.yaml": text}).spec.objectives
-    return objective
 
 
 @pytest.mark.parametrize(
@@ -69,11 +43,10 @@ def test_the_committed_rules_are_those_generated(
     assert (ALERTS / "rules" / f"{file}.yaml").read_text() == made
 
 
-def test_rules_speak_only_of_series_that_there_are(objective: Make) -> None:
-    """A misspelt name is an alert that never comes."""
+def test_rules_use_only_existing_series(objective: Make) -> None:
     rules = rules_of(tailspan_rules([objective()], EXPLORER_URL))
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    told = {each.name for each in (*ALL, UP)} | {
+    exported = {each.name for each in (*ALL, UP)} | {
         f"{each.name}_{suffix}" for each in HISTOGRAMS for suffix in ("bucket", "count", "sum")
     }
     for rule in rules:
@@ -81,11 +54,10 @@ def test_rules_speak_only_of_series_that_there_are(objective: Make) -> None:
         for name in re.findall(r"[a-z]+:[a-z0-9_:]+", bare):
             assert name in recorded
         for name in re.findall(r"(?<![a-z:_])tailspan_[a-z0-9_]+", bare):
-            assert name in told
+            assert name in exported
 
 
-def test_every_alert_says_what_how_bad_and_where_to_look(objective: Make) -> None:
-    """For someone woken at night."""
+def test_every_alert_has_a_summary_a_description_and_a_link(objective: Make) -> None:
     for rule in rules_of(tailspan_rules([objective()], "https://tailspan.example.org/")):
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("page", "ticket", "info")
@@ -99,7 +71,6 @@ def test_every_alert_says_what_how_bad_and_where_to_look(objective: Make) -> Non
 
 
 def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
-    """With the objective's own latency and labels, escaped."""
     about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
     (link, *_) = (
         rule["annotations"]["dashboard_url"]
@@ -110,8 +81,7 @@ def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
 
 
 @pytest.mark.parametrize("latency", ["ttft", "tpot", "itl_max", "e2e", "queue"])
-def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: str) -> None:
-    """Under the explorer's own name."""
+def test_the_link_shows_the_latency_of_the_objective(objective: Make, latency: str) -> None:
     assert latency in EXPLORERS
     text = tailspan_rules([objective(good=f"{latency}_s <= 2")], EXPLORER_URL)
     assert f"/?last=1h&latency={latency}&page=root-cause\n" in text
@@ -119,20 +89,20 @@ def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: s
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_limit_is_on_a_series_that_there_is_and_links_to_its_latency(limit: Limit) -> None:
-    """By model; the explorer refuses a latency that it does not know."""
     assert limit.series in {each.by_model for each in RECENT}
     assert limit.latency in EXPLORERS
 
 
 def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
-    """Sums are divided, never quotients summed."""
     text = tailspan_rules([objective()], EXPLORER_URL)
     assert "histogram_quantile" not in text
     assert not re.search(r"avg_over_time\(slo:", text)
 
 
 def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: Make) -> None:
-    """90 % burns at most 10 times too fast: the first pair alerts at 9, the second at 6."""
+    """A total failure of a 90 % target burns 10 times too fast: the first pair alerts at 9, the
+    second at 6.
+    """
     text = tailspan_rules([objective(target="0.9")], EXPLORER_URL)
     assert ", alerting above 9." in text
     assert ", alerting above 6." in text
@@ -140,7 +110,7 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
 
 
 @pytest.mark.parametrize(
-    ("good", "where", "says"),
+    ("good", "where", "wanted"),
     [
         ("ttft_s <= 0.4", "", "the nearest bounds are 0.25 and 0.5"),
         ("e2e_s <= 0.1", "", "the nearest bounds are 0.3$"),
@@ -152,18 +122,18 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
         ("ttft_s <= 0.5", "where: 'tenant == \"a\"'", "by model alone"),
     ],
 )
-def test_what_vllms_histograms_cannot_tell_is_refused(
-    document: Callable[..., str], good: str, where: str, says: str
+def test_a_threshold_between_two_buckets_is_refused(
+    document: Callable[..., str], good: str, where: str, wanted: str
 ) -> None:
-    """Between two buckets there is only guessing."""
+    """A histogram has no counts between two buckets."""
     text = document(good=good.replace("'", "''"), where=where)
     (about,) = inspect_texts({"a.yaml": text}).spec.objectives
-    with pytest.raises(RuleError, match=says):
+    with pytest.raises(RuleError, match=wanted):
         vllm_rules([about], EXPLORER_URL)
 
 
 def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> None:
-    """`le` is text: a server writes 1.0, a normalising Prometheus 1."""
+    """`le` is text: a server writes 1.0, a normalising Prometheus writes 1."""
     about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
     text = vllm_rules([about], EXPLORER_URL)
     assert (
@@ -174,7 +144,6 @@ def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> No
 
 @given(st.fractions(0, 10**6, max_denominator=10**6))
 def test_a_number_is_written_exactly(value: Fraction) -> None:
-    """As a decimal, or a division."""
     text = number(value).strip("()")
     above, _, below = text.partition(" / ")
     assert Fraction(above) / Fraction(below or 1) == value
@@ -182,7 +151,6 @@ def test_a_number_is_written_exactly(value: Fraction) -> None:
 
 @given(st.text(max_size=30))
 def test_a_text_cannot_leave_its_quotes(text: str) -> None:
-    """Nothing a label holds becomes PromQL."""
     inside = quoted(text)[1:-1]
     assert "\n" not in inside
     assert not re.search(r'(?<!\\)(\\\\)*"', inside)
@@ -190,9 +158,9 @@ def test_a_text_cannot_leave_its_quotes(text: str) -> None:
 
 def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
     """Their Prometheus need not scrape Tailspan, and would page for its absence."""
-    rules = rules_of(tailspan_rules([foreign()], EXPLORER_URL))
+    objective = query_objective(bad="http_errors_total", total="http_requests_total")
+    rules = rules_of(tailspan_rules([objective], EXPLORER_URL))
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
-    assert "TailspanAbsent" not in alerts
     assert set(alerts) == {
         "TailspanBudgetBurn",
         "TailspanBudgetBurnHeldBack",
@@ -209,7 +177,7 @@ def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
 def test_absence_pages_as_soon_as_a_total_failure_would(
     objective: Make, target: str, after: str
 ) -> None:
-    """Absent counters may hide one; a restart of what is scraped takes up to two minutes."""
+    """Absent counters may hide a total failure; a restart of the target takes up to two minutes."""
     (rule,) = (
         rule
         for rule in rules_of(tailspan_rules([objective(target=target)], EXPLORER_URL))
@@ -219,13 +187,11 @@ def test_absence_pages_as_soon_as_a_total_failure_would(
 
 
 def test_absence_need_not_page(objective: Make) -> None:
-    """A job that runs at night has no counters by day."""
     about = replace(objective(), alert_when_no_data=False)
     assert "TailspanObjectiveAbsent" not in tailspan_rules([about], EXPLORER_URL)
 
 
 def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objective: Make) -> None:
-    """An alert can be routed by team; its own labels come first."""
     about = replace(
         objective(),
         labels=(("team", "chat-sre"), ("severity", "mine")),
@@ -242,7 +208,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
 
 
 def expanded(template: str) -> str:
-    """What Go makes of a template that has no other action than those of `literal`."""
+    """Return what Go expands from a template that has only the actions of `literal`."""
     rest = template.replace('{{ "{" }}', "\0")
     assert "{{" not in rest
     return rest.replace("\0", "{")
@@ -250,13 +216,12 @@ def expanded(template: str) -> str:
 
 @given(st.text(st.sampled_from('{}"`-$.\n a') | st.characters(exclude_characters="\0")))
 def test_a_text_is_never_a_template(text: str) -> None:
-    """Any text yields itself; test_rules_promtool holds it against Prometheus' own templates."""
+    """test_rules_promtool checks the same with Prometheus' own templates."""
     assert expanded(literal(text)) == text
 
 
 @pytest.mark.parametrize("text", ["{{{ $value }}}", "{ {{ . }} }", "{{`x`}}", "a { b } c"])
 def test_no_text_of_an_objective_is_a_template(objective: Make, text: str) -> None:
-    """Of three braces two were left, and with them a template; nor that of an address."""
     made = objective(where=f"""where: 'tenant == "{text}"'""")
     for rule in rules_of(tailspan_rules([made], f"http://x/{text}")):
         if rule.get("alert") == vocabulary.ALERT_BURNING:

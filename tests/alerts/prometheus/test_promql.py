@@ -1,5 +1,3 @@
-"""Queries of objectives: parsed as Prometheus would, and counted over any window."""
-
 import re
 
 import pytest
@@ -30,7 +28,6 @@ SLOTH = [
 
 @pytest.mark.parametrize("text", SLOTH)
 def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
-    """Each makes an expression that Prometheus takes, over every window."""
     query = read_query(text)
     counted = Queries(QueryRatio(query, query, part_is_bad=False), "web")
     for window in ("5m", "3d"):
@@ -40,7 +37,7 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "wanted"),
     [
         ("sum(rate(x[{{.window}}])", "Prometheus would refuse it: unclosed left parenthesis"),
         ("rate(x)", "expected type matrix"),
@@ -71,14 +68,14 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
         ("x" + " or x" * 1_500, "1,500 brackets and operators; allowed: at most 150"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, says: str) -> None:
-    """Also what would crash the parser, which recurses."""
-    with pytest.raises(ExpressionError, match=says):
+def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, wanted: str) -> None:
+    """Also texts that would crash the recursive parser."""
+    with pytest.raises(ExpressionError, match=wanted):
         read_query(text)
 
 
 def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
-    """The bound lies where the parser still works."""
+    """The parser still works at this limit."""
     depth = MAX_PARTS - 1
     assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
 
@@ -87,14 +84,12 @@ def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
     "text", ["x{code=~'5..'}", "x{code=~`5\\d`}", "sum(x{code=~'5..'})", "sum(x{a='}'}) # why"]
 )
 def test_a_counter_gets_its_range(text: str) -> None:
-    """A selector, or the plain sum of one."""
     query = read_query(text)
     assert re.fullmatch(r"sum\(increase\(x\{.*\}\[\{\{\.window\}\}\]\)\)", query.text)
     check(query.over("5m"))
 
 
 def test_the_window_may_be_written_as_any_go_template() -> None:
-    """Spaces within the braces are allowed there."""
     assert read_query("sum(rate(x[{{ .window }}]))") == read_query("sum(rate(x[{{.window}}]))")
 
 
@@ -109,14 +104,13 @@ def test_the_window_may_be_written_as_any_go_template() -> None:
     ],
 )
 def test_a_gauge_is_added_up_sample_by_sample(text: str, counted: str) -> None:
-    """Each sample is an event of a probe."""
     query = read_query(text, gauges=True)
     assert query.over("5m") == counted
     check(query.over("5m"))
 
 
 @pytest.mark.parametrize(
-    ("text", "gauges", "says"),
+    ("text", "gauges", "wanted"),
     [
         ("avg(up)", True, "counts nothing over a window; allowed: a gauge .*, its sum, its count"),
         ("sum by (job) (up)", True, "allowed: a gauge"),
@@ -124,9 +118,10 @@ def test_a_gauge_is_added_up_sample_by_sample(text: str, counted: str) -> None:
         ("count(x)", False, "count of a counter does not count events; allowed: a counter"),
     ],
 )
-def test_what_counts_no_gauge_is_refused(text: str, gauges: bool, says: str) -> None:
-    """With what is allowed of gauges."""
-    with pytest.raises(ExpressionError, match=says):
+def test_a_function_that_does_not_count_a_gauge_is_refused(
+    text: str, gauges: bool, wanted: str
+) -> None:
+    with pytest.raises(ExpressionError, match=wanted):
         read_query(text, gauges=gauges)
 
 
@@ -144,7 +139,6 @@ OPENSLOS_RATIO = "1 - (sum(sum_over_time(x[{{.window}}])) / sum(count_over_time(
 )
 @pytest.mark.parametrize("bad", [True, False])
 def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
-    """Its rules are PromQL."""
     counted = Seconds(RawRatio(read_ratio(text), is_bad=bad))
     for expression in (counted.present, counted.events("1h"), counted.bad("1h")):
         check(expression)
@@ -153,9 +147,9 @@ def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "wanted"),
     [
-        ("x", "it looks at no window"),
+        ("x", "it has no range over the window"),
         ("avg_over_time(up[{{.window}}])", "several series, whose mean is not their common ratio"),
         ("sum by (job) (rate(x[{{.window}}]))", "several series"),
         ("sum(rate(x[{{.window}}])) / sum(x)", "x is the value of an instant"),
@@ -166,9 +160,8 @@ def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
         ("topk(1, rate(x[{{.window}}]))", "several series"),
     ],
 )
-def test_what_is_no_ratio_of_one_series_over_the_window_is_refused(text: str, says: str) -> None:
-    """With what is allowed."""
-    with pytest.raises(ExpressionError, match=says):
+def test_what_is_no_ratio_of_one_series_over_the_window_is_refused(text: str, wanted: str) -> None:
+    with pytest.raises(ExpressionError, match=wanted):
         read_ratio(text)
 
 
@@ -181,12 +174,11 @@ OPERATORS = st.sampled_from([" + ", " - ", " * ", " or ", " or on() ", "\n> ", "
 @given(st.lists(st.tuples(OPERATORS, OPERANDS), max_size=6), st.booleans())
 @example([(" or ", "vector(0)")], True)
 def test_a_querys_operators_never_mix_with_ours(rest: list[tuple[str, str]], comment: bool) -> None:
-    """What is multiplied and subtracted is the whole query, in a call of its own."""
     text = "sum(rate(a[{{.window}}]))" + "".join(f"{sign}{each}" for sign, each in rest)
     try:
         query = read_query(text + (" # the end" if comment else ""))
     except ExpressionError:
-        return  # a set operator on a scalar, say
+        return  # for example a set operator on a scalar
     for bad in (True, False):
         counted = Queries(QueryRatio(query, query, part_is_bad=bad), "web")
         whole = f"sum(\n{query.over('1h')}\n) * 3600"

@@ -1,11 +1,8 @@
-"""Objectives from elsewhere, counted by somebody's Prometheus: their rules in its own hands.
-
-The counters are split over codes and pods, begin anew, and come late or never. What should
-fire is said by the live evaluator over the same events.
+"""The rules of objectives that count foreign metrics, in Prometheus. The counters have codes and
+pods, reset, and start late or never. The live evaluator gives the expected alerts.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -15,18 +12,16 @@ import yaml
 from alerts.burnrate import Counts, State
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
-from alerts.openslo.reader import inspect_texts
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from benchmarks._sloth import ALERT, sloth_pages
+from tests.alerts.grouped import query_objective
+from tests.alerts.prometheus.rule_test import MINUTE_S, ONE, PAGE, Run, expect
 
 pytestmark = pytest.mark.real
 
-MINUTE_S: Final = 60
-PAGE: Final = 'count(ALERTS{alertname="TailspanBudgetBurn",severity="page"})'
 ABSENT: Final = 'count(ALERTS{alertname="TailspanObjectiveAbsent",alertstate="firing"})'
 
-Run = Callable[[str, Mapping[str, object]], None]
-
+BAD_IN_1H: Final = 'slo:tailspan_bad_events:increase1h{slo="web"}'
 ALL: Final = 'http_requests_total{job="web"}'
 GOOD: Final = 'http_requests_total{job="web",code!~"5.."}'
 BAD: Final = 'http_requests_total{job="web",code=~"5.."}'
@@ -34,44 +29,8 @@ OPEN: Final = "sum(increase({}[{{{{.window}}}}]))"
 RATE: Final = "sum(rate({}[{{{{.window}}}}]))"
 
 
-def foreign(part: str, total: str = ALL, *, bad: bool = True, counter: str = "true") -> Objective:
-    """An objective of two queries, 99 % over 30 days."""
-    sources = {"total": source(total), "bad" if bad else "good": source(part)}
-    return objective_of({"counter": counter, **sources})
-
-
-def raw(query: str, raw_type: str) -> Objective:
-    """An objective of one query that yields a ratio."""
-    return objective_of({"rawType": raw_type, "raw": source(query)})
-
-
-def objective_of(ratio: Mapping[str, object]) -> Objective:
-    """99 % over 30 days of a ratioMetric."""
-    text = yaml.safe_dump(
-        {
-            "apiVersion": "openslo/v1",
-            "kind": "SLO",
-            "metadata": {"name": "web"},
-            "spec": {
-                "service": "web",
-                "budgetingMethod": "Occurrences",
-                "timeWindow": [{"duration": "30d", "isRolling": "true"}],
-                "objectives": [{"target": "0.99"}],
-                "indicator": {
-                    "metadata": {"name": "errors"},
-                    "spec": {"ratioMetric": ratio},
-                },
-            },
-        }
-    )
-    findings = inspect_texts({"web.yaml": re.sub("'(true|false)'", r"\1", text)})
-    assert not findings.errors, findings.errors
-    return findings.spec.objectives[0]
-
-
-def source(query: str) -> dict[str, object]:
-    """A Prometheus query."""
-    return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+def foreign(part: str, total: str = ALL, *, bad: bool = True, counter: bool = True) -> Objective:
+    return query_objective(counter=counter, **{"total": total, "bad" if bad else "good": part})
 
 
 EVERY_WAY: Final = {
@@ -96,18 +55,19 @@ EVERY_WAY: Final = {
 PLAIN_WAYS: Final = tuple(EVERY_WAY)[:6]
 
 
-def counters(ok: str, failed: str | None) -> list[dict[str, str]]:
-    """Values a minute apart, on two pods alike."""
-    by_code = {"200": ok} if failed is None else {"200": ok, "500": failed}
-    return [
-        {"series": f'http_requests_total{{job="web",pod="{pod}",code="{code}"}}', "values": values}
-        for code, values in by_code.items()
+def counters(ok: str, failed: str) -> dict[str, str]:
+    """Values a minute apart, equal on two pods."""
+    return {
+        f'http_requests_total{{job="web",pod="{pod}",code="{code}"}}': values
+        for code, values in (("200", ok), ("500", failed))
         for pod in ("a", "b")
-    ]
+    }
 
 
 def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> dict[int, bool]:
-    """When the live evaluator pages, over (minutes, good a minute, bad a minute)."""
+    """Return when the live evaluator pages, for stretches of (minutes, good a minute, bad a
+    minute).
+    """
     minutes = [(good, bad) for length, good, bad in stretches for _ in range(length)]
     buckets = [
         Bucket(place * MINUTE_S, Counts(bad, good + bad))
@@ -121,30 +81,29 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
     }
 
 
-def asked(fires: Mapping[int, bool], expr: str = PAGE) -> list[dict[str, object]]:
-    """What must be found at which instants, in seconds."""
-    return [
-        {
-            "expr": expr,
-            "eval_time": f"{at_s}s",
-            "exp_samples": [{"labels": "{}", "value": 1}] if found else [],
-        }
-        for at_s, found in fires.items()
-    ]
+def pages(fires: dict[int, bool]) -> list[dict[str, object]]:
+    """Expect a page at these seconds, or none."""
+    return [expect(PAGE, at_s, ONE if found else {}) for at_s, found in fires.items()]
+
+
+def paged(minutes: Iterable[int]) -> list[dict[str, object]]:
+    return [expect(PAGE, minute * MINUTE_S, ONE) for minute in minutes]
+
+
+def nothing(minutes: Iterable[int], *exprs: str) -> list[dict[str, object]]:
+    """Expect no sample of these expressions; without any, no page."""
+    return [expect(expr, minute * MINUTE_S) for expr in exprs or (PAGE,) for minute in minutes]
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
 def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
-    """Minute by minute as the live evaluator has it."""
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
     promtool(
         tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        {
-            "input_series": counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40"),
-            "promql_expr_test": asked(fires),
-        },
+        counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40"),
+        pages(fires),
     )
 
 
@@ -160,222 +119,139 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
 def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
     promtool: Run, bad: str, total: str
 ) -> None:
-    """Seven hours of health, 40 minutes of a total failure, health again."""
+    """Seven good hours, 40 minutes of a total failure, then good again."""
     series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
     ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(99, 100)))
     either = {"groups": [*ours["groups"], *theirs["groups"]]}
     page = 'ALERTS{alertname="TailspanBudgetBurn",severity="page",alertstate="firing"}'
+    pages = (f"count({page})", f'count(ALERTS{{alertname="{ALERT}"}})')
+    differ = (" unless ".join(pages), " unless ".join(reversed(pages)))
     promtool(
         yaml.safe_dump(either),
-        {
-            "input_series": series,
-            "promql_expr_test": [
-                {"expr": expr, "eval_time": f"{minute}m", "exp_samples": []}
-                for minute in range(415, 560)
-                for expr in (
-                    f'count({page}) unless count(ALERTS{{alertname="{ALERT}"}})',
-                    f'count(ALERTS{{alertname="{ALERT}"}}) unless count({page})',
-                )
-            ]
-            + asked(
-                {minute * MINUTE_S: 429 < minute < 461 for minute in (425, 445, 460, 559)},
-                f"count({page})",
-            ),
-        },
+        series,
+        [
+            *nothing(range(415, 560), *differ),
+            *nothing([425, 559], pages[0]),
+            *(expect(pages[0], f"{minute}m", ONE) for minute in (445, 460)),
+        ],
     )
 
 
 @pytest.mark.parametrize("way", PLAIN_WAYS)
-def test_counters_that_begin_anew_neither_make_nor_hide_a_burn(promtool: Run, way: str) -> None:
-    """A rollout amid health, and one amid a failure of a tenth."""
-    calm = {at * MINUTE_S: False for at in range(1, 90)}
-    promtool(
-        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        {
-            "input_series": counters("0+100x60 0+100x60", "0x120"),
-            "promql_expr_test": asked(calm),
-        },
-    )
-    burning = {at * MINUTE_S: True for at in range(70, 100)}
-    promtool(
-        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        {
-            "input_series": counters("0+50x75 0+50x30", "0+50x75 0+50x30"),
-            "promql_expr_test": asked(burning),
-        },
-    )
+def test_a_counter_reset_neither_makes_nor_hides_a_burn(promtool: Run, way: str) -> None:
+    rules = tailspan_rules([EVERY_WAY[way]], EXPLORER_URL)
+    promtool(rules, counters("0+100x60 0+100x60", "0x120"), nothing(range(1, 90)))
+    promtool(rules, counters("0+50x75 0+50x30", "0+50x75 0+50x30"), paged(range(70, 100)))
 
 
-def test_no_series_of_bad_events_is_none_of_them(promtool: Run) -> None:
-    """Nothing has failed yet: no burn, and nothing absent. Then something does."""
-    for way in ("bad, selectors", "bad, rate"):
-        promtool(
-            tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-            {
-                "input_series": counters("0+100x120", "_x60 50+50x60"),
-                "promql_expr_test": [
-                    *asked({at * MINUTE_S: False for at in range(1, 60)}),
-                    *asked({at * MINUTE_S: False for at in range(1, 119)}, ABSENT),
-                    *asked({at * MINUTE_S: True for at in range(90, 110)}),
-                    {
-                        "expr": 'slo:tailspan_bad_events:increase1h{slo="web"}',
-                        "eval_time": "50m",
-                        "exp_samples": [
-                            {
-                                "labels": 'slo:tailspan_bad_events:increase1h{slo="web"}',
-                                "value": 0,
-                            }
-                        ],
-                    },
-                ],
-            },
-        )
+@pytest.mark.parametrize("way", ["bad, selectors", "bad, rate"])
+def test_no_series_of_bad_events_is_none_of_them(promtool: Run, way: str) -> None:
+    promtool(
+        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
+        counters("0+100x120", "_x60 50+50x60"),
+        [
+            *nothing(range(1, 60)),
+            *nothing(range(1, 119), ABSENT),
+            *paged(range(90, 110)),
+            expect(BAD_IN_1H, "50m", {BAD_IN_1H: 0}),
+        ],
+    )
 
 
 def test_no_series_of_good_events_is_a_total_failure(promtool: Run) -> None:
-    """Everything fails from the first request on: nothing good was ever counted."""
     objective = foreign("http_ok_total", "http_all_total", bad=False)
     promtool(
         tailspan_rules([objective], EXPLORER_URL),
-        {
-            "input_series": [{"series": "http_all_total", "values": "0+100x60"}],
-            "promql_expr_test": [
-                *asked({at * MINUTE_S: True for at in range(12, 50)}),
-                *asked({at * MINUTE_S: False for at in range(1, 50)}, ABSENT),
-            ],
-        },
+        {"http_all_total": "0+100x60"},
+        [*paged(range(12, 50)), *nothing(range(1, 50), ABSENT)],
     )
+
+
+GONE: Final = [
+    *nothing(range(1, 80)),
+    *nothing([15, 75], ABSENT),
+    expect(ABSENT, 45 * MINUTE_S, ONE),
+]
+"""The metrics are there for 20 minutes, absent for 40, and there again."""
 
 
 @pytest.mark.parametrize("way", PLAIN_WAYS)
-def test_without_any_counter_nothing_burns_and_the_absence_is_told(promtool: Run, way: str) -> None:
-    """No data is not good data. It comes back without a page."""
+def test_without_any_counter_nothing_burns_and_absence_alerts(promtool: Run, way: str) -> None:
     gone = "0+100x20 stale _x40 0+100x20"
-    promtool(
-        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        {
-            "input_series": counters(gone, gone.replace("100", "0")),
-            "promql_expr_test": [
-                *asked({at * MINUTE_S: False for at in range(1, 80)}),
-                *asked({15 * 60: False, 45 * 60: True, 75 * 60: False}, ABSENT),
-            ],
-        },
-    )
+    series = counters(gone, gone.replace("100", "0"))
+    promtool(tailspan_rules([EVERY_WAY[way]], EXPLORER_URL), series, GONE)
 
 
-def test_a_night_without_requests_is_no_burn_and_no_absence(promtool: Run) -> None:
-    """Counters that stand still."""
-    for way in ("bad, rate", "good, selectors"):
-        promtool(
-            tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-            {
-                "input_series": counters("0+100x30 3000x90", "0x120"),
-                "promql_expr_test": [
-                    *asked({at * MINUTE_S: False for at in range(1, 119)}),
-                    *asked({at * MINUTE_S: False for at in range(1, 119)}, ABSENT),
-                ],
-            },
-        )
+@pytest.mark.parametrize("way", ["bad, rate", "good, selectors"])
+def test_a_night_without_requests_is_no_burn_and_no_absence(promtool: Run, way: str) -> None:
+    series = counters("0+100x30 3000x90", "0x120")
+    samples = nothing(range(1, 119), PAGE, ABSENT)
+    promtool(tailspan_rules([EVERY_WAY[way]], EXPLORER_URL), series, samples)
 
 
-def test_one_failure_of_ten_pages_nobody(promtool: Run) -> None:
-    """Low traffic is held back there, too."""
+def test_one_failure_of_ten_does_not_page(promtool: Run) -> None:
+    held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
     promtool(
         tailspan_rules([EVERY_WAY["bad, selectors"]], EXPLORER_URL),
         {
-            "input_series": [
-                {"series": 'http_requests_total{job="web",code="200"}', "values": "0x60 0+1x20"},
-                {"series": 'http_requests_total{job="web",code="500"}', "values": "0x70 0+1x3 3x9"},
-            ],
-            "promql_expr_test": [
-                *asked({at * MINUTE_S: False for at in range(1, 80)}),
-                {
-                    "expr": 'count by (guard) (ALERTS{alertname="TailspanBudgetBurnHeldBack",'
-                    'held_back="page"})',
-                    "eval_time": "74m",
-                    "exp_samples": [{"labels": '{guard="low_traffic"}', "value": 1}],
-                },
-            ],
+            'http_requests_total{job="web",code="200"}': "0x60 0+1x20",
+            'http_requests_total{job="web",code="500"}': "0x70 0+1x3 3x9",
         },
+        [
+            *nothing(range(1, 80)),
+            expect(f"count by (guard) ({held})", "74m", {'{guard="low_traffic"}': 1}),
+        ],
     )
 
 
-def test_both_kinds_of_rules_count_it_alike() -> None:
-    """It is somebody's own query, whoever watches the server."""
-    for objective in EVERY_WAY.values():
-        burns = tailspan_rules([objective], EXPLORER_URL)
-        alone = yaml.safe_load(vllm_rules([objective], EXPLORER_URL))["groups"]
-        assert yaml.safe_load(burns)["groups"][: len(alone)] == alone
+@pytest.mark.parametrize("way", EVERY_WAY)
+def test_both_kinds_of_rules_count_it_alike(way: str) -> None:
+    burns = yaml.safe_load(tailspan_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
+    alone = yaml.safe_load(vllm_rules([EVERY_WAY[way]], EXPLORER_URL))["groups"]
+    assert burns[: len(alone)] == alone
 
 
 PROBE: Final = {
-    "gauges": foreign("probe_success", "count(probe_success)", bad=False, counter="false"),
-    "raw failures": raw(
-        "1 - sum(sum_over_time(probe_success[{{.window}}]))"
+    "gauges": foreign("probe_success", "count(probe_success)", bad=False, counter=False),
+    "raw failures": query_objective(
+        rawType="failure",
+        raw="1 - sum(sum_over_time(probe_success[{{.window}}]))"
         " / sum(count_over_time(probe_success[{{.window}}]))",
-        "failure",
     ),
-    "raw successes": raw("avg(avg_over_time(probe_success[{{.window}}]))", "success"),
+    "raw successes": query_objective(
+        rawType="success", raw="avg(avg_over_time(probe_success[{{.window}}]))"
+    ),
 }
 
 
 @pytest.mark.parametrize("way", PROBE)
 def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
-    """Two targets fail for half an hour; the live evaluator says at which minutes."""
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 2, 0), (30, 0, 2), (40, 2, 0)], at_s)
     # Prometheus 2 counts a sample at the very beginning of a range; the live evaluator does not.
     del fires[119 * MINUTE_S]
     assert {True, False} <= set(fires.values())
-    values = "1x60 0x29 1x39"
-    promtool(
-        tailspan_rules([PROBE[way]], EXPLORER_URL),
-        {
-            "input_series": [
-                {"series": f'probe_success{{instance="{each}"}}', "values": values} for each in "ab"
-            ],
-            "promql_expr_test": asked(fires),
-        },
-    )
+    series = {f'probe_success{{instance="{each}"}}': "1x60 0x29 1x39" for each in "ab"}
+    promtool(tailspan_rules([PROBE[way]], EXPLORER_URL), series, pages(fires))
 
 
 @pytest.mark.parametrize("way", PROBE)
 def test_a_probe_that_is_gone_is_absent_and_burns_nothing(promtool: Run, way: str) -> None:
-    """No data is neither good nor bad."""
-    promtool(
-        tailspan_rules([PROBE[way]], EXPLORER_URL),
-        {
-            "input_series": [{"series": "probe_success", "values": "1x20 stale _x40 1x20"}],
-            "promql_expr_test": [
-                *asked({at * MINUTE_S: False for at in range(1, 80)}),
-                *asked({15 * 60: False, 45 * 60: True, 75 * 60: False}, ABSENT),
-            ],
-        },
-    )
+    series = {"probe_success": "1x20 stale _x40 1x20"}
+    promtool(tailspan_rules([PROBE[way]], EXPLORER_URL), series, GONE)
 
 
 def test_a_ratio_of_no_requests_is_no_burn_and_no_absence(promtool: Run) -> None:
-    """0 of 0 is NaN: nothing happened, and the metrics are there. Above 1 it is 1."""
-    part, whole = OPEN.format("bad_total"), OPEN.format("all_total")
+    """0 of 0 is NaN. A ratio above 1 counts as 1."""
+    ratio = f"{OPEN.format('bad_total')} / {OPEN.format('all_total')}"
     promtool(
-        tailspan_rules([raw(f"{part} / {whole}", "failure")], EXPLORER_URL),
-        {
-            "input_series": [
-                {"series": "bad_total", "values": "0x120 0+300x60"},
-                {"series": "all_total", "values": "0x120 0+100x60"},
-            ],
-            "promql_expr_test": [
-                *asked({at * MINUTE_S: False for at in range(1, 119)}),
-                *asked({at * MINUTE_S: False for at in range(1, 180)}, ABSENT),
-                *asked({at * MINUTE_S: True for at in range(140, 175)}),
-                {
-                    "expr": 'slo:tailspan_bad_events:increase1h{slo="web"}',
-                    "eval_time": "170m",
-                    "exp_samples": [
-                        {"labels": 'slo:tailspan_bad_events:increase1h{slo="web"}', "value": 3600}
-                    ],
-                },
-            ],
-        },
+        tailspan_rules([query_objective(rawType="failure", raw=ratio)], EXPLORER_URL),
+        {"bad_total": "0x120 0+300x60", "all_total": "0x120 0+100x60"},
+        [
+            *nothing(range(1, 119)),
+            *nothing(range(1, 180), ABSENT),
+            *paged(range(140, 175)),
+            expect(BAD_IN_1H, "170m", {BAD_IN_1H: 3600}),
+        ],
     )

@@ -1,13 +1,11 @@
-"""The generated rules in Prometheus' own hands: what fires over made histories, and when.
-
-The live evaluator says beforehand what must fire at every step, so that each history also
-holds the two evaluators to one another.
+"""The generated rules in Prometheus, over synthetic histories. The live evaluator gives the
+expected alerts of every step, so that each history also compares the two evaluators.
 """
 
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,19 +18,26 @@ from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.rulefile import label_text, literal
 from telemetry import durations
+from tests.alerts.prometheus.rule_test import (
+    MINUTE_S,
+    ONE,
+    Run,
+    expect,
+    expect_alerts,
+    slo_counters,
+)
 
 pytestmark = pytest.mark.real
 
 HOUR_S: Final = 3600
 
 Make = Callable[..., Objective]
-Run = Callable[[str, Mapping[str, object]], None]
 States = list[tuple[int, dict[str, State]]]
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """So long, with so many events a step, of which so many bad."""
+    """Steps with the same number of events and of bad ones."""
 
     length: str
     events: int
@@ -41,7 +46,7 @@ class Stretch:
 
 
 def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[int], list[Bucket]]:
-    """Both counters at every step, and the buckets that they are of."""
+    """Both counters at every step, and the buckets they come from."""
     events, good = [0], [0]
     buckets: list[Bucket] = []
     at_s = 0
@@ -64,7 +69,7 @@ def check(
     step: str,
     severities: Sequence[str] = ("page", "ticket"),
 ) -> States:
-    """Both evaluators over a history, step by step; what they agreed on."""
+    """Run both evaluators over a history and return the alerts they agree on."""
     step_s = durations.parse_s(step)
     events, good, buckets = series(stretches, step_s)
     history = History(0, buckets, 15)
@@ -72,39 +77,29 @@ def check(
         (at_s, states_at(history, at_s, objective.policy, objective.budget))
         for at_s in range(step_s, len(events) * step_s, step_s)
     ]
-    asked = [
-        {
-            "expr": f'count(ALERTS{{alertname="TailspanBudgetBurn",severity="{severity}"}})',
-            "eval_time": f"{at_s}s",
-            "exp_samples": [{"labels": "{}", "value": 1}] if told[severity] is State.FIRING else [],
-        }
-        for at_s, told in states
-        for severity in severities
-    ]
     promtool(
         tailspan_rules([objective], EXPLORER_URL),
-        {
-            "interval": step,
-            "input_series": [
-                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
-                for name, values in (
-                    ("tailspan_slo_events_total", events),
-                    ("tailspan_slo_good_events_total", good),
-                )
-            ],
-            "promql_expr_test": asked,
-        },
+        slo_counters(events, good),
+        [
+            expect(
+                f'count(ALERTS{{alertname="TailspanBudgetBurn",severity="{severity}"}})',
+                at_s,
+                ONE if state[severity] is State.FIRING else {},
+            )
+            for at_s, state in states
+            for severity in severities
+        ],
+        interval=step,
     )
     return states
 
 
 def fired(states: States, severity: str) -> list[int]:
-    """When it fired, in seconds."""
-    return [at_s for at_s, told in states if told[severity] is State.FIRING]
+    """Return when it fired, in seconds."""
+    return [at_s for at_s, state in states if state[severity] is State.FIRING]
 
 
 def test_the_rules_are_valid(tmp_path: Path, objective: Make) -> None:
-    """Both kinds, by Prometheus' own check."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     for name, rules in {
@@ -128,25 +123,10 @@ def test_the_rules_are_valid(tmp_path: Path, objective: Make) -> None:
 def test_a_steady_burn_pages_above_the_fast_factor_only(
     promtool: Run, objective: Make, bad: int, pages: bool
 ) -> None:
-    """14.5 for an hour pages; 14.4 does not; the slow pair needs longer than this."""
-    states = check(
-        promtool,
-        objective(),
-        [Stretch("2h", 1000, 0), Stretch("65m", 1000, bad)],
-        "1m",
-        ["page"],
-    )
+    stretches = [Stretch("2h", 1000, 0), Stretch("65m", 1000, bad)]
+    states = check(promtool, objective(), stretches, "1m", ["page"])
     after = [at_s for at_s in fired(states, "page") if at_s <= 3 * HOUR_S]
     assert bool(after) is pages
-
-
-@pytest.mark.parametrize(("bad", "pages"), [(61, True), (59, False)])
-def test_a_steady_burn_pages_above_the_slow_factor(
-    promtool: Run, objective: Make, bad: int, pages: bool
-) -> None:
-    """6.1 for six hours."""
-    states = check(promtool, objective(), [Stretch("7h", 1000, bad)], "2m", ["page"])
-    assert bool(fired(states, "page")) is pages
 
 
 @pytest.mark.parametrize(
@@ -163,7 +143,7 @@ def test_a_steady_burn_pages_above_the_slow_factor(
 def test_a_steady_burn_makes_a_ticket_above_its_factors(
     promtool: Run, objective: Make, bad: int, period: str, after_s: float | None
 ) -> None:
-    """3 over a day, 1 over three, 0.933 of 28 days; at coarse steps, for three days are long."""
+    """The steps are coarse because three days are long."""
     step_s = 600
     states = check(
         promtool, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]
@@ -177,6 +157,8 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
 @pytest.mark.parametrize(
     ("about", "bad", "pages"),
     [
+        ({}, 61, True),
+        ({}, 59, False),
         ({"period": "7d"}, 40, True),  # a burn of 4: above 3.5 over 6 h
         ({"period": "7d"}, 33, False),  # 3.3 spends a week's budget in two days: a ticket
         ({"period": "14d"}, 47, True),
@@ -187,10 +169,9 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
         ({"target": "0.8"}, 870, False),
     ],
 )
-def test_other_periods_and_loose_targets_page_above_their_own_factors(
+def test_a_steady_burn_pages_above_the_factor_of_its_period_and_target(
     promtool: Run, objective: Make, about: dict[str, str], bad: int, pages: bool
 ) -> None:
-    """By the rules and the live evaluator alike."""
     lasts, step = ("65m", "15s") if about.get("target") == "0.8" else ("7h", "2m")
     states = check(promtool, objective(**about), [Stretch(lasts, 1000, bad)], step, ["page"])
     assert bool(fired(states, "page")) is pages
@@ -203,7 +184,6 @@ def test_a_spike_does_not_page(promtool: Run, objective: Make) -> None:
 
 
 def test_a_page_ends_soon_after_recovery(promtool: Run, objective: Make) -> None:
-    """The short window empties in minutes, though the long one remembers."""
     stretches = [Stretch("90m", 100, 0), Stretch("20m", 100, 100), Stretch("30m", 100, 0)]
     found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
     assert found
@@ -216,7 +196,6 @@ def test_a_page_ends_soon_after_recovery(promtool: Run, objective: Make) -> None
 def test_a_total_failure_pages_when_the_formula_says(
     promtool: Run, objective: Make, target: str, seconds: int, cold: bool
 ) -> None:
-    """Within one evaluation of 15 s, after a good hour and right after a start."""
     before = [] if cold else [Stretch("1h", 100, 0)]
     states = check(
         promtool, objective(target=target), [*before, Stretch("12m", 100, 100)], "15s", ["page"]
@@ -225,23 +204,17 @@ def test_a_total_failure_pages_when_the_formula_says(
     assert abs(fired(states, "page")[0] - began_s - seconds) <= 15
 
 
-def test_one_bad_request_of_ten_pages_nobody(promtool: Run, objective: Make) -> None:
-    """And an alert of its own says what held the page back."""
-    stretches = [
-        Stretch("1h", 0, 0),
-        Stretch("10m", 1, 0),
-        Stretch("2m", 1, 1),
-        Stretch("8m", 0, 0),
-    ]
+def test_one_bad_request_of_ten_does_not_page(promtool: Run, objective: Make) -> None:
+    lengths = {"1h": (0, 0), "10m": (1, 0), "2m": (1, 1), "8m": (0, 0)}
+    stretches = [Stretch(length, events, bad) for length, (events, bad) in lengths.items()]
     states = check(promtool, objective(), stretches, "1m")
     assert not fired(states, "page")
-    assert State.LOW_TRAFFIC in {told["page"] for _, told in states}
+    assert State.LOW_TRAFFIC in {state["page"] for _, state in states}
 
 
 def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
     promtool: Run, objective: Make
 ) -> None:
-    """Not in the third minute, but in the 44th."""
     states = check(promtool, objective(), [Stretch("50m", 1000, 200)], "1m", ["page"])
     first_s = fired(states, "page")[0]
     assert abs(first_s - 0.144 * HOUR_S / 0.2) <= 60
@@ -249,54 +222,34 @@ def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
 
 
 def test_a_counter_that_begins_anew_is_no_burn(promtool: Run, objective: Make) -> None:
-    """Tailspan restarts; Prometheus sees the counters fall, and adds on."""
     stretches = [Stretch("1h", 100, 0), Stretch("1h", 100, 0, reset=True)]
     assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
 
 def test_a_counter_that_begins_anew_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
-    """Nor does it interrupt the page."""
-    stretches = [
-        Stretch("1h", 100, 0),
-        Stretch("15m", 100, 100),
-        Stretch("15m", 100, 100, reset=True),
-    ]
+    burning = Stretch("15m", 100, 100)
+    stretches = [Stretch("1h", 100, 0), burning, replace(burning, reset=True)]
     found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
     assert found == list(range(found[0], 90 * 60 + 60, 60))
 
 
 def test_no_data_is_absence_and_not_a_burn(promtool: Run, objective: Make) -> None:
-    """Counters that vanish, or never come, are said to be absent."""
     absent = 'count(ALERTS{alertname="TailspanObjectiveAbsent",alertstate="firing"})'
     burning = 'count(ALERTS{alertname=~"TailspanBudgetBurn.*"})'
-    one = [{"labels": "{}", "value": 1}]
+    values = "_x20 0+100x20 stale _x40"
     promtool(
         tailspan_rules([objective()], EXPLORER_URL),
-        {
-            "interval": "1m",
-            "input_series": [
-                {
-                    "series": f'tailspan_slo_{name}_total{{slo="chat"}}',
-                    "values": "_x20 0+100x20 stale _x40",
-                }
-                for name in ("events", "good_events")
-            ],
-            "promql_expr_test": [
-                {"expr": absent, "eval_time": "5m", "exp_samples": []},
-                {"expr": absent, "eval_time": "15m", "exp_samples": one},
-                {"expr": absent, "eval_time": "30m", "exp_samples": []},
-                {"expr": absent, "eval_time": "75m", "exp_samples": one},
-                *(
-                    {"expr": burning, "eval_time": f"{minute}m", "exp_samples": []}
-                    for minute in range(1, 80)
-                ),
-            ],
-        },
+        slo_counters(values, values),
+        [
+            *(expect(absent, at) for at in ("5m", "30m")),
+            *(expect(absent, at, ONE) for at in ("15m", "75m")),
+            *(expect(burning, minute * MINUTE_S) for minute in range(1, 80)),
+        ],
     )
 
 
 def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) -> None:
-    """At night the counters stand still. NaN never fires."""
+    """The counters stand still, and NaN never fires."""
     states = check(promtool, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
     assert not fired(states, "page")
     assert states[-1][1]["page"] is State.NO_DATA
@@ -309,113 +262,57 @@ def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) ->
         ([Stretch("9m", 1000, 200)], "cold_start"),
     ],
 )
-def test_what_is_held_back_says_by_which_guard(
+def test_a_held_back_page_names_its_guard(
     promtool: Run, objective: Make, stretches: list[Stretch], guard: str
 ) -> None:
-    """An alert for information, in the place of the page."""
-    events, good, _ = series(stretches, 60)
-    at = f"{len(events) - 1}m"
+    events, good, _ = series(stretches, MINUTE_S)
     held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
+    samples = {f'{{guard="{guard}",severity="info"}}': 1}
     promtool(
         tailspan_rules([objective()], EXPLORER_URL),
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
-                for name, values in (
-                    ("tailspan_slo_events_total", events),
-                    ("tailspan_slo_good_events_total", good),
-                )
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": f"count by (guard, severity) ({held})",
-                    "eval_time": at,
-                    "exp_samples": [{"labels": f'{{guard="{guard}",severity="info"}}', "value": 1}],
-                }
-            ],
-        },
+        slo_counters(events, good),
+        [expect(f"count by (guard, severity) ({held})", (len(events) - 1) * MINUTE_S, samples)],
     )
 
 
-def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> None:
-    """What, how bad, how much of how much, where to look."""
-    events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], 60)
-    rules = tailspan_rules([objective()], EXPLORER_URL)
+def test_a_page_has_its_numbers_and_what_to_do_first(promtool: Run, objective: Make) -> None:
+    events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], MINUTE_S)
+    labels = {"slo": "chat", "service": "chat", "severity": "page"}
+    annotations = {
+        "summary": "chat: the error budget burns 33.3 times too fast",
+        "description": "What: chat. Objective: 99 % of requests with ttft_s <= 0.5 and"
+        " tpot_s <= 0.05 over 30d.\nFired by the last 1h and 5m: 2000 of 6000 bad in the last 1h."
+        " Burn rates: 33.3 and 100.0, alerting above 14.4. \n"
+        "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s.\n"
+        "First: open dashboard_url, or run `tailspan explain --incident chat`. Both show the"
+        " likely cause and what to change.\nCounted request by request, against the exact"
+        " threshold.",
+        "dashboard_url": f"{EXPLORER_URL}/?last=1h&latency=ttft&page=root-cause",
+    }
     promtool(
-        rules,
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
-                for name, values in (
-                    ("tailspan_slo_events_total", events),
-                    ("tailspan_slo_good_events_total", good),
-                )
-            ],
-            "alert_rule_test": [
-                {
-                    "eval_time": "80m",
-                    "alertname": "TailspanBudgetBurn",
-                    "exp_alerts": [
-                        {
-                            "exp_labels": {"slo": "chat", "service": "chat", "severity": "page"},
-                            "exp_annotations": {
-                                "summary": "chat: the error budget burns 33.3 times too fast",
-                                "description": "What: chat. Objective: 99 % of requests with"
-                                " ttft_s <= 0.5 and tpot_s <= 0.05 over 30d.\n"
-                                "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h."
-                                " Burn rates: 33.3 and 100.0, alerting above 14.4. \n"
-                                "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s."
-                                "\n"
-                                "First: open dashboard_url, or run `tailspan explain --incident"
-                                " chat`. Both show the likely cause and what to change.\n"
-                                "Counted request by request, against the exact threshold.",
-                                "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=root-cause",
-                            },
-                        },
-                    ],
-                }
-            ],
-        },
+        tailspan_rules([objective()], EXPLORER_URL),
+        slo_counters(events, good),
+        alerts=[expect_alerts("TailspanBudgetBurn", "80m", (labels, annotations))],
     )
 
 
-def test_a_page_of_the_slow_pair_quotes_its_own_windows(promtool: Run, objective: Make) -> None:
-    """An hour ago it was quiet; the six hours are what fired."""
+def test_a_page_of_the_slow_pair_has_its_own_windows(promtool: Run, objective: Make) -> None:
+    """The last hour was good; the six hours fired."""
     events, good, _ = series([Stretch("5h", 100, 9), Stretch("40m", 100, 8)], 120)
+    slow = 'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8'
     promtool(
         tailspan_rules([objective()], EXPLORER_URL),
-        {
-            "interval": "2m",
-            "input_series": [
-                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
-                for name, values in (
-                    ("tailspan_slo_events_total", events),
-                    ("tailspan_slo_good_events_total", good),
-                )
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": expr,
-                    "eval_time": "340m",
-                    "exp_samples": [{"labels": labels, "value": value}] if value else [],
-                }
-                for expr, labels, value in (
-                    ('slo:tailspan_alerting_burn:ratio1h{slo="chat"}', "", 0),
-                    (
-                        'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8',
-                        '{slo="chat"}',
-                        1,
-                    ),
-                )
-            ],
-        },
+        slo_counters(events, good),
+        [
+            expect('slo:tailspan_alerting_burn:ratio1h{slo="chat"}', "340m"),
+            expect(slow, "340m", {'{slo="chat"}': 1}),
+        ],
+        interval="2m",
     )
 
 
 def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
-    """By Go's own templates: braces, actions, quotes, comments and trim markers are text."""
+    """Go's templates expand braces, actions, quotes, comments and trim markers."""
     texts = [
         "{{{ $value }}}",
         "{{ $value }}",
@@ -432,39 +329,24 @@ def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
         {
             "alert": f"A{place}",
             "expr": "vector(7)",
-            "annotations": {"said": f"<{literal(text)}>{{{{ $value }}}}"},
-        }
-        for place, text in enumerate(texts)
-    ]
-    tests = [
-        {
-            "eval_time": "1m",
-            "alertname": f"A{place}",
-            "exp_alerts": [{"exp_annotations": {"said": f"<{text}>7"}}],
+            "annotations": {"text": f"<{literal(text)}>{{{{ $value }}}}"},
         }
         for place, text in enumerate(texts)
     ]
     promtool(
-        yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}), {"alert_rule_test": tests}
+        yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}),
+        alerts=[
+            expect_alerts(f"A{place}", "1m", ({}, {"text": f"<{text}>7"}))
+            for place, text in enumerate(texts)
+        ],
     )
 
 
 def test_a_label_that_a_sender_chose_holds_no_mention(promtool: Run) -> None:
-    """Of Slack's, where Alertmanager sends it."""
-    rule = {"alert": "A", "expr": "up", "annotations": {"said": label_text("replica")}}
-    labels = {"replica": "a<!here>\nb"}
+    rule = {"alert": "A", "expr": "up", "annotations": {"text": label_text("replica")}}
+    expected = ({"replica": "a<!here>\nb"}, {"text": "a_!here__b"})
     promtool(
         yaml.safe_dump({"groups": [{"name": "all", "rules": [rule]}]}),
-        {
-            "input_series": [{"series": 'up{replica="a<!here>\\nb"}', "values": "1x3"}],
-            "alert_rule_test": [
-                {
-                    "eval_time": "1m",
-                    "alertname": "A",
-                    "exp_alerts": [
-                        {"exp_labels": labels, "exp_annotations": {"said": "a_!here__b"}}
-                    ],
-                }
-            ],
-        },
+        {'up{replica="a<!here>\\nb"}': "1x3"},
+        alerts=[expect_alerts("A", "1m", expected)],
     )

@@ -1,5 +1,3 @@
-"""Matchers on our own series: on each of them, and on nothing else."""
-
 from collections.abc import Callable, Iterator
 
 import promql_parser as promql
@@ -21,7 +19,6 @@ SELECTOR = 'env="prod",region=~"eu-.*"'
 
 @pytest.mark.parametrize("make", [tailspan_rules, vllm_rules])
 def test_every_series_of_ours_is_matched(objective: Make, make: Callable[..., str]) -> None:
-    """Of objectives, symptoms and latencies; a recorded series is made of such."""
     about = objective(good="ttft_s <= 0.5", where="where: 'model == \"tailspan_x\"'")
     text = make([about], EXPLORER_URL, SELECTOR)
     assert text.splitlines()[1] == f"# Only series with {SELECTOR}"
@@ -39,7 +36,7 @@ def test_every_series_of_ours_is_matched(objective: Make, make: Callable[..., st
 
 
 def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """Every series of an expression."""
+    """Return every series of an expression."""
     match tree:
         case promql.VectorSelector():
             yield tree
@@ -66,7 +63,6 @@ def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
     ],
 )
 def test_matchers_are_written_anew(text: str, written: str) -> None:
-    """Nothing but matchers is left of what was given."""
     assert read_selector(text) == written
 
 
@@ -91,14 +87,12 @@ def test_matchers_are_written_anew(text: str, written: str) -> None:
     ],
 )
 def test_what_is_not_matchers_alone_is_refused(text: str) -> None:
-    """With an example of what is allowed."""
     with pytest.raises(ExpressionError, match="allowed"):
         read_selector(text)
 
 
 @given(st.text(st.sampled_from("ab'\"\\=~!,{}[]#() \n`@") | st.characters(), max_size=20))
 def test_any_selector_is_one_selector_or_refused(text: str) -> None:
-    """What comes out is on one line, and is read as itself."""
     for given_text in (text, f"a={text}", f'a="{text}"'):
         try:
             selector = read_selector(given_text)
@@ -112,7 +106,6 @@ def test_any_selector_is_one_selector_or_refused(text: str) -> None:
 
 
 def test_recorded_series_and_strings_stay_as_they_are() -> None:
-    """Only raw series come from a scrape."""
     expression = 'sum(slo:tailspan_events:increase5m{slo="tailspan_x"}) + tailspan_a{} + tailspan_b'
     assert matched(expression, 'e="p"') == (
         'sum(slo:tailspan_events:increase5m{slo="tailspan_x"}) + tailspan_a{e="p"}'
@@ -121,8 +114,7 @@ def test_recorded_series_and_strings_stay_as_they_are() -> None:
     assert matched(expression, "") == expression
 
 
-def test_queries_of_others_stay_as_they_are(document: Callable[..., str]) -> None:
-    """Even where they are about a series of ours."""
+def test_foreign_queries_are_unchanged(document: Callable[..., str]) -> None:
     query = "{metricSource: {type: Prometheus, spec: {query: tailspan_requests_total}}}"
     text = document().split("ratioMetric")[0]
     text += f"ratioMetric: {{total: {query}, good: {query}}}}}}}\n"

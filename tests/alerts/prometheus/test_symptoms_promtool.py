@@ -1,6 +1,4 @@
-"""Rules on symptoms, and on vLLM's own histograms, in Prometheus' own hands."""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -10,10 +8,9 @@ from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.rulefile import Alert, render
 from alerts.prometheus.symptom_rules import symptom_groups
+from tests.alerts.prometheus.rule_test import Run, expect, expect_alerts, slo_counters
 
 pytestmark = pytest.mark.real
-
-Run = Callable[[str, Mapping[str, object]], None]
 
 FIRING: Final = 'count by (alertname) (ALERTS{alertstate="firing",severity!="info"})'
 LAST_SAMPLE: Final = (
@@ -23,41 +20,22 @@ ENGINE: Final = '{model="m",replica="r",engine="0"}'
 
 
 def run(promtool: Run, rules: str, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Which alerts fire at which times.
-
-    Args:
-        promtool: the fixture.
-        rules: the rules file.
-        series: values by series, a minute apart.
-        fires: by time, the alerts that fire then; no others may.
-    """
-    promtool(
-        rules,
-        {
-            "input_series": [{"series": name, "values": v} for name, v in series.items()],
-            "promql_expr_test": [
-                {
-                    "expr": FIRING,
-                    "eval_time": at,
-                    "exp_samples": [
-                        {"labels": f'{{alertname="{name}"}}', "value": 1} for name in names
-                    ],
-                }
-                for at, names in fires.items()
-            ],
-        },
-    )
+    """Check which alerts, and no others, fire at which times."""
+    samples = [
+        expect(FIRING, at, {f'{{alertname="{name}"}}': 1 for name in names})
+        for at, names in fires.items()
+    ]
+    promtool(rules, series, samples)
 
 
 def symptoms(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Of a Tailspan that is scraped, and hears of an engine."""
+    """Check the rules on symptoms for a Tailspan that is scraped and has an engine."""
     series = {"tailspan_build_info": "1x600", LAST_SAMPLE: "0+60x600", **series}
     groups = [latency_group(EXPLORER_URL), *symptom_groups(EXPLORER_URL)]
     run(promtool, render(groups), series, fires)
 
 
-def test_nothing_is_told_of_a_fleet_that_rests(promtool: Run) -> None:
-    """Every series at its lowest, and most of them absent."""
+def test_an_idle_fleet_has_no_alert(promtool: Run) -> None:
     symptoms(promtool, {}, {f"{at}m": [] for at in range(0, 400, 20)})
     zeros = {
         f"tailspan_engine_{name}{ENGINE}": "0x400"
@@ -89,11 +67,9 @@ def test_nothing_is_told_of_a_fleet_that_rests(promtool: Run) -> None:
         ("TailspanQueueP99High", "queue", "1.1", "0.9"),
     ],
 )
-def test_a_high_p99_is_told_once_it_lasts(
+def test_a_high_p99_alerts_after_five_minutes(
     promtool: Run, alert: str, latency: str, above: str, below: str
 ) -> None:
-    """For five minutes, and no longer than it is; neither just below nor where nobody knows."""
-
     def p(quantile: str) -> str:
         return f'tailspan_recent_model_{latency}_seconds{{model="m",quantile="{quantile}"}}'
 
@@ -105,46 +81,27 @@ def test_a_high_p99_is_told_once_it_lasts(
     )
     symptoms(promtool, {**low, p("0.99"): f"{above}x3 {below}x30"}, {"8m": [], "20m": []})
     symptoms(promtool, {p("0.99"): f"{above}x10 stale _x30"}, {"10m": [alert], "12m": []})
-    # Too few for a P99: it is above the limit where a lower quantile is, else nobody knows.
+    # Too few for a P99: it is above the limit where a lower quantile is, else unknown.
     symptoms(promtool, low, {"30m": []})
     symptoms(promtool, {p("0.5"): f"{above}x40"}, {"30m": [alert]})
 
 
-def test_a_high_p99_says_how_high_and_where_to_look(promtool: Run) -> None:
-    """A model's name is escaped in the link."""
-    rules = render([latency_group(EXPLORER_URL)])
-    test = {
-        "input_series": [
-            {
-                "series": 'tailspan_recent_model_ttft_seconds{model="a/b c",quantile="0.99"}',
-                "values": "3.5x20",
-            }
-        ],
-        "alert_rule_test": [
-            {
-                "eval_time": "10m",
-                "alertname": "TailspanTtftP99High",
-                "exp_alerts": [
-                    {
-                        "exp_labels": {"model": "a/b c", "severity": "ticket"},
-                        "exp_annotations": {
-                            "summary": "a/b c: P99 of TTFT is above 2 s",
-                            "description": "At least 3.5s over the last 5 min, for 5 min."
-                            " A wait of more than 1 s interrupts a reader's train of"
-                            " thought; this is twice as long.",
-                            "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=root-cause"
-                            "&model=a%2Fb+c",
-                        },
-                    }
-                ],
-            }
-        ],
+def test_an_alert_on_a_p99_has_its_value_and_a_link(promtool: Run) -> None:
+    annotations = {
+        "summary": "a/b c: P99 of TTFT is above 2 s",
+        "description": "At least 3.5s over the last 5 min, for 5 min. A wait of more than 1 s"
+        " interrupts a reader's train of thought; this is twice as long.",
+        "dashboard_url": f"{EXPLORER_URL}/?last=1h&latency=ttft&page=root-cause&model=a%2Fb+c",
     }
-    promtool(rules, test)
+    expected = ({"model": "a/b c", "severity": "ticket"}, annotations)
+    promtool(
+        render([latency_group(EXPLORER_URL)]),
+        {'tailspan_recent_model_ttft_seconds{model="a/b c",quantile="0.99"}': "3.5x20"},
+        alerts=[expect_alerts("TailspanTtftP99High", "10m", expected)],
+    )
 
 
 def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
-    """Above a minute without a step, at once; neither below nor without a request in flight."""
     requests = f"tailspan_engine_in_flight_requests{ENGINE}"
     step = f"tailspan_engine_last_step_age_seconds{ENGINE}"
     hung = ["TailspanEngineHung"]
@@ -159,125 +116,89 @@ def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
 
 
 def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
-    """However many engines its front end serves: it reports all of its requests with each."""
+    """A front end reports all of its requests with each of its engines."""
+    series = {
+        f'tailspan_engine_{name}{{model="m",replica="r",engine="{number}"}}': values
+        for number in (0, 1)
+        for name, values in (("in_flight_requests", "12x10"), ("last_step_age_seconds", "95x10"))
+    }
+    labels = {"model": "m", "replica": "r", "severity": "page"}
+    summary = "r: the engine hangs with 12 requests in flight"
+    alerts_with_summary(promtool, "TailspanEngineHung", series, labels, summary)
+
+
+def alerts_with_summary(
+    promtool: Run, alert: str, series: dict[str, str], labels: dict[str, str], summary: str
+) -> None:
+    """Check that one alert fires with these labels and this summary."""
     groups = symptom_groups(EXPLORER_URL)
     (rule,) = [
         rule
         for group in groups
         for rule in group.rules
-        if isinstance(rule, Alert) and rule.alert == "TailspanEngineHung"
+        if isinstance(rule, Alert) and rule.alert == alert
     ]
-    each = [f'{{model="m",replica="r",engine="{number}"}}' for number in (0, 1)]
-    test = {
-        "input_series": [
-            {"series": f"tailspan_engine_{name}{labels}", "values": values}
-            for labels in each
-            for name, values in (
-                ("in_flight_requests", "12x10"),
-                ("last_step_age_seconds", "95x10"),
-            )
-        ],
-        "alert_rule_test": [
+    expected = (labels, {**rule.annotations, "summary": summary})
+    promtool(render(groups), series, alerts=[expect_alerts(alert, "10m", expected)])
+
+
+@pytest.mark.parametrize(
+    ("series", "fires"),
+    [
+        pytest.param(
+            {"waiting_requests": "0x30 50x30 0x30", "running_requests": "8x90"},
+            {"29m": [], "33m": [], "45m": ["TailspanQueueOutgrowsBatch"], "80m": []},
+            id="long queue",
+        ),
+        pytest.param(  # at night one sample in five saw a waiting request and none running
+            {"waiting_requests": "1 0 0 0 0 " * 20, "running_requests": "0x100"},
+            {"30m": [], "60m": []},
+            id="one waiting request now and then",
+        ),
+        pytest.param(
+            {"kv_cache_usage_ratio": "0.9x30 0.97x30", "preemptions_total": "0x30 0+3x30"},
+            {"29m": [], "50m": ["TailspanKvCacheFull", "TailspanPreempting"]},
+            id="full cache and evictions",
+        ),
+        pytest.param(
+            {"kv_cache_usage_ratio": "0.97 0.97 0.97 0.9 " * 15, "preemptions_total": "0x30 9x30"},
+            {f"{at}m": [] for at in range(20, 60, 5)},
+            id="briefly full cache and few evictions",
+        ),
+        pytest.param(
             {
-                "eval_time": "2m",
-                "alertname": "TailspanEngineHung",
-                "exp_alerts": [
-                    {
-                        "exp_labels": {"model": "m", "replica": "r", "severity": "page"},
-                        "exp_annotations": {
-                            **rule.annotations,
-                            "summary": "r: the engine hangs with 12 requests in flight",
-                        },
-                    }
-                ],
-            }
-        ],
-    }
-    promtool(render(groups), test)
+                "prefix_cache_queries_tokens_total": "0+10000x320",
+                "prefix_cache_hits_tokens_total": "0+5000x300 1500000+1000x20",
+            },
+            {"290m": [], "318m": ["TailspanCacheHitCollapse"]},
+            id="collapsed hit rate",
+        ),
+        pytest.param(
+            {
+                "prefix_cache_queries_tokens_total": "0+10000x320",
+                "prefix_cache_hits_tokens_total": "0+0x320",
+            },
+            {"318m": []},
+            id="cache that never hit",
+        ),
+        pytest.param(
+            {
+                "prefix_cache_queries_tokens_total": "0+900x320",
+                "prefix_cache_hits_tokens_total": "0+450x300 135000x20",
+            },
+            {"290m": [], "318m": []},
+            id="collapsed hit rate of few queries",
+        ),
+    ],
+)
+def test_symptoms_of_an_engine_alert_when_they_last(
+    promtool: Run, series: dict[str, str], fires: dict[str, list[str]]
+) -> None:
+    named = {f"tailspan_engine_{name}{ENGINE}": values for name, values in series.items()}
+    symptoms(promtool, named, fires)
 
 
-def test_a_long_queue_is_told_and_a_short_one_is_not(promtool: Run) -> None:
-    """More waiting than running, for a while."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_waiting_requests{ENGINE}": "0x30 50x30 0x30",
-            f"tailspan_engine_running_requests{ENGINE}": "8x90",
-        },
-        {"29m": [], "33m": [], "45m": ["TailspanQueueOutgrowsBatch"], "80m": []},
-    )
-
-
-def test_a_request_that_was_seen_waiting_is_no_queue(promtool: Run) -> None:
-    """At night: one sample in five caught one, and none was running just then."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_waiting_requests{ENGINE}": "1 0 0 0 0 " * 20,
-            f"tailspan_engine_running_requests{ENGINE}": "0x100",
-        },
-        {"30m": [], "60m": []},
-    )
-
-
-def test_a_full_cache_and_evictions_are_told(promtool: Run) -> None:
-    """Above 95 % throughout; ten evictions in ten minutes."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_kv_cache_usage_ratio{ENGINE}": "0.9x30 0.97x30",
-            f"tailspan_engine_preemptions_total{ENGINE}": "0x30 0+3x30",
-        },
-        {"29m": [], "50m": ["TailspanKvCacheFull", "TailspanPreempting"]},
-    )
-
-
-def test_a_cache_that_was_full_now_and_then_is_not_told(promtool: Run) -> None:
-    """Nor are a few evictions."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_kv_cache_usage_ratio{ENGINE}": "0.97 0.97 0.97 0.9 " * 15,
-            f"tailspan_engine_preemptions_total{ENGINE}": "0x30 9x30",
-        },
-        {f"{at}m": [] for at in range(20, 60, 5)},
-    )
-
-
-def test_a_cache_that_no_longer_hits_is_told(promtool: Run) -> None:
-    """Half was found for hours, now a tenth; a cache that never hit is no collapse."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_prefix_cache_queries_tokens_total{ENGINE}": "0+10000x320",
-            f"tailspan_engine_prefix_cache_hits_tokens_total{ENGINE}": "0+5000x300 1500000+1000x20",
-        },
-        {"290m": [], "318m": ["TailspanCacheHitCollapse"]},
-    )
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_prefix_cache_queries_tokens_total{ENGINE}": "0+10000x320",
-            f"tailspan_engine_prefix_cache_hits_tokens_total{ENGINE}": "0+0x320",
-        },
-        {"318m": []},
-    )
-
-
-def test_a_cache_that_few_ask_is_not_told(promtool: Run) -> None:
-    """A handful of prompts that all miss are a handful of prompts."""
-    symptoms(
-        promtool,
-        {
-            f"tailspan_engine_prefix_cache_queries_tokens_total{ENGINE}": "0+900x320",
-            f"tailspan_engine_prefix_cache_hits_tokens_total{ENGINE}": "0+450x300 135000x20",
-        },
-        {"290m": [], "318m": []},
-    )
-
-
-def test_failures_are_told_by_their_share_and_number(promtool: Run) -> None:
-    """One error of ten is nothing yet; one of ten, a hundred times over, is."""
+def test_failures_alert_by_their_share_and_number(promtool: Run) -> None:
     for per_minute, fires in ((0.1, []), (10, ["TailspanAborts", "TailspanErrors"])):
         symptoms(
             promtool,
@@ -291,8 +212,7 @@ def test_failures_are_told_by_their_share_and_number(promtool: Run) -> None:
         )
 
 
-def test_silence_is_told(promtool: Run) -> None:
-    """Of an engine, and of Tailspan itself."""
+def test_a_silent_engine_and_a_missing_tailspan_alert(promtool: Run) -> None:
     symptoms(
         promtool,
         {f"tailspan_engine_last_sample_timestamp_seconds{ENGINE}": "0+60x30 1800x30"},
@@ -317,14 +237,13 @@ def test_silence_is_told(promtool: Run) -> None:
         ("TailspanHookFailures", f"tailspan_instrumentation_hook_failures_total{ENGINE}"),
     ],
 )
-def test_what_the_instrumentation_loses_is_told(promtool: Run, alert: str, series: str) -> None:
-    """A single request already, until ten minutes have passed; a new process is no loss."""
+def test_losses_of_the_instrumentation_alert(promtool: Run, alert: str, series: str) -> None:
+    """One lost request is enough; a new process is no loss."""
     symptoms(promtool, {series: "0x20 1x30"}, {"20m": [], "22m": [alert], "40m": []})
     symptoms(promtool, {series: "5x20 0x30"}, {"20m": [], "25m": [], "40m": []})
 
 
-def test_a_store_that_takes_nothing_is_told(promtool: Run) -> None:
-    """Once it lasts: a busy moment is repeated and stored."""
+def test_a_store_that_rejects_writes_alerts(promtool: Run) -> None:
     series = 'tailspan_collector_items_total{signal="traces",result="unstored",reason="r"}'
     symptoms(promtool, {series: "0x10 0+5x30 150x30"}, {"10m": [], "30m": ["TailspanUnstored"]})
     stored = series.replace("unstored", "stored")
@@ -332,7 +251,6 @@ def test_a_store_that_takes_nothing_is_told(promtool: Run) -> None:
 
 
 def test_a_part_of_tailspan_that_does_not_work_is_a_ticket(promtool: Run) -> None:
-    """Once it has failed for five minutes; a restart that succeeds resets the time."""
     series = 'tailspan_task_up{task="evaluator",instance="a"}'
     down = ["TailspanTaskDown"]
     working = {series.replace("evaluator", "retention"): "1x60"}
@@ -342,38 +260,15 @@ def test_a_part_of_tailspan_that_does_not_work_is_a_ticket(promtool: Run) -> Non
         {"10m": [], "15m": [], "16m": down, "30m": down, "32m": []},
     )
     symptoms(promtool, {**working, series: "0 0 0 1 " * 15}, {"30m": [], "59m": []})
-    rules = symptom_groups(EXPLORER_URL)
-    (rule,) = [
-        each
-        for group in rules
-        for each in group.rules
-        if isinstance(each, Alert) and each.alert == "TailspanTaskDown"
-    ]
-    test = {
-        "input_series": [{"series": series, "values": "0x20"}],
-        "alert_rule_test": [
-            {
-                "eval_time": "10m",
-                "alertname": "TailspanTaskDown",
-                "exp_alerts": [
-                    {
-                        "exp_labels": {"task": "evaluator", "instance": "a", "severity": "ticket"},
-                        "exp_annotations": {
-                            **rule.annotations,
-                            "summary": "Tailspan's evaluator does not work",
-                        },
-                    }
-                ],
-            }
-        ],
-    }
-    promtool(render(rules), test)
+    labels = {"task": "evaluator", "instance": "a", "severity": "ticket"}
+    summary = "Tailspan's evaluator does not work"
+    alerts_with_summary(promtool, down[0], {series: "0x20"}, labels, summary)
 
 
 def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:
-    """However the bound is written; with other bounds nothing is counted, which is said."""
+    """With other bounds nothing is counted, and absence alerts."""
     rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
     name = "vllm:time_to_first_token_seconds"
     for le in ("1", "1.0"):
@@ -405,13 +300,11 @@ REQUESTS = 'tailspan_requests_total{model="m",replica="r",outcome="stop"}'
         ({"events": "0+6x120", "unknown": "0+4x120"}, None),
     ],
 )
-def test_an_objective_that_counts_nothing_is_told_with_its_reason(
+def test_an_objective_that_counts_nothing_alerts_with_its_reason(
     promtool: Run, objective: Callable[..., Objective], counts: dict[str, str], reason: str | None
 ) -> None:
-    """Requests come in, and the objective is about none, or leaves most of them out."""
     series = {
-        'tailspan_slo_events_total{slo="chat"}': counts["events"],
-        'tailspan_slo_good_events_total{slo="chat"}': counts["events"],
+        **slo_counters(counts["events"], counts["events"]),
         **{
             f'tailspan_slo_excluded_events_total{{slo="chat",reason="{each}"}}': counts.get(
                 each, "0x120"
@@ -420,19 +313,7 @@ def test_an_objective_that_counts_nothing_is_told_with_its_reason(
         },
         REQUESTS: "0+10x120",
     }
-    promtool(
-        tailspan_rules([objective()], EXPLORER_URL),
-        {
-            "input_series": [{"series": key, "values": each} for key, each in series.items()],
-            "promql_expr_test": [
-                {
-                    "expr": 'count by (reason) (ALERTS{alertname="TailspanObjectiveBlind",'
-                    'alertstate="firing"})',
-                    "eval_time": "100m",
-                    "exp_samples": []
-                    if reason is None
-                    else [{"labels": f'{{reason="{reason}"}}', "value": 1}],
-                }
-            ],
-        },
-    )
+    blind = 'count by (reason) (ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})'
+    samples = {} if reason is None else {f'{{reason="{reason}"}}': 1}
+    rules = tailspan_rules([objective()], EXPLORER_URL)
+    promtool(rules, series, [expect(blind, "100m", samples)])

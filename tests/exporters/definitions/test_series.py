@@ -1,5 +1,3 @@
-"""The vocabulary of `/metrics` keeps Prometheus' customs."""
-
 from itertools import pairwise
 
 from alerts.expression import parse
@@ -10,21 +8,19 @@ from exporters.definitions.series_types import Histogram
 
 
 def test_names_are_prefixed_and_spelled_once() -> None:
-    """No two series share a name."""
     names = [each.name for each in ALL]
     assert len(set(names)) == len(names)
     assert all(name.startswith("tailspan_") for name in names)
 
 
-def test_help_says_what_is_measured() -> None:
-    """Every series explains itself, in one line, as a sentence."""
+def test_help_describes_the_measurement() -> None:
     for each in ALL:
         assert each.help.endswith(".")
         assert "\n" not in each.help
 
 
 def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
-    """Objectives are written in these; exact doubles, so that `le` reads as written."""
+    """They are exact doubles, so that `le` reads as written."""
     for histogram in HISTOGRAMS:
         bounds = histogram.bounds_s
         assert list(bounds) == sorted(set(bounds))
@@ -33,13 +29,11 @@ def test_bounds_ascend_and_hold_the_customary_thresholds() -> None:
 
 
 def test_every_latency_has_a_histogram_of_seconds() -> None:
-    """Named in base units."""
     assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, Histogram))
     assert len(HISTOGRAMS) == 7
 
 
 def test_an_objectives_threshold_is_a_bound() -> None:
-    """Whatever was promised, its share can be read off the buckets; the others stay."""
     promised = Goodput(
         None, parse("ttft_s <= 0.42 and (tpot_s < 0.033 or outcome == 'stop')", GOOD)
     )

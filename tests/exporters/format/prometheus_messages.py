@@ -1,7 +1,6 @@
-"""Prometheus' messages as protobuf's own library reads them.
+"""Prometheus' protobuf messages, read with protobuf's own library.
 
-Made of the published definition (prometheus/client_model, io/prometheus/client/metrics.proto);
-what the exporter's writer says is held against it.
+Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
 
 from functools import cache
@@ -60,13 +59,13 @@ def _family() -> Any:
 
 
 def read(body: bytes) -> list[Any]:
-    """The families of a scrape. Nothing in it may be unknown to the definition."""
+    """The families of a scrape, all of whose fields are defined."""
     families, at = [], 0
     while at < len(body):
         size, at = _DecodeVarint32(body, at)
         family = _family().FromString(body[at : at + size])
         assert len(body) >= at + size
-        # Written anew without what is unknown, it is as long.
+        # Without unknown fields it has the same length.
         known = _family().FromString(body[at : at + size])
         known.DiscardUnknownFields()
         assert known == family
@@ -76,7 +75,7 @@ def read(body: bytes) -> list[Any]:
 
 
 def native_counts(histogram: Any) -> dict[int, int]:
-    """The sparse buckets that hold anything, by index; of schema 3, i ends at 2^(i/8)."""
+    """Non-empty native buckets by index; with schema 3, bucket i ends at 2^(i/8)."""
     counts, index, height = {}, 0, 0
     deltas = iter(histogram.positive_delta)
     for span in histogram.positive_span:

@@ -1,5 +1,3 @@
-"""One count per request, of which classic and native buckets are both made."""
-
 from bisect import bisect_left
 from itertools import accumulate
 from math import frexp
@@ -20,14 +18,14 @@ durations = st.one_of(st.floats(0, 5_000), st.sampled_from([0.0, 0.001, 0.3, 0.5
 
 
 def _index(value_s: float) -> int:
-    """The native bucket as Prometheus' own client finds it: among the bounds of [1/2, 1)."""
+    """The index as Prometheus' client finds it, among the bounds of [1/2, 1)."""
     fraction, exponent = frexp(value_s)
     bounds = [2 ** (place / 2**SCHEMA - 1) for place in range(2**SCHEMA)]
     return bisect_left(bounds, fraction) + (exponent - 1) * 2**SCHEMA
 
 
 def _native(of: Cells, values_s: list[float]) -> dict[int, int]:
-    """What is to be in each bucket; the one before the first is the zero bucket."""
+    """The expected native buckets; the one before the first is the zero bucket."""
     last = of.first + len(of.begins) - 2
     held: dict[int, int] = {}
     for value_s in values_s:
@@ -38,10 +36,7 @@ def _native(of: Cells, values_s: list[float]) -> dict[int, int]:
 
 @of_each
 @given(values_s=st.lists(durations, min_size=1, max_size=30))
-def test_both_kinds_of_buckets_hold_what_they_would_if_each_were_counted(
-    of: Histogram, values_s: list[float]
-) -> None:
-    """Cumulative at every classic bound, and each native bucket; nothing is lost between them."""
+def test_buckets_equal_those_of_single_counts(of: Histogram, values_s: list[float]) -> None:
     held = distribution(of)
     for value_s in values_s:
         observe(held, value_s)
@@ -58,7 +53,6 @@ def test_both_kinds_of_buckets_hold_what_they_would_if_each_were_counted(
 
 @given(st.lists(st.tuples(st.integers(0, 4), durations), max_size=30))
 def test_a_column_is_counted_as_its_values_are(told: list[tuple[int, float]]) -> None:
-    """What takes many at once takes the same, and keeps the same exemplars."""
     one = [distribution(HISTOGRAMS[0]) for _ in range(5)]
     many = [distribution(HISTOGRAMS[0]) for _ in range(5)]
     for number, (place, value_s) in enumerate(told):
@@ -77,7 +71,6 @@ def test_a_column_is_counted_as_its_values_are(told: list[tuple[int, float]]) ->
 
 @of_each
 def test_their_number_is_bounded(of: Histogram) -> None:
-    """Whatever comes in: some 200 a histogram."""
     made = cells(of.bounds_s)
     assert len(made.buckets) <= 230
     assert len(made.begins) <= 190
@@ -89,7 +82,6 @@ def test_their_number_is_bounded(of: Histogram) -> None:
 
 
 def test_a_copy_does_not_change() -> None:
-    """What a scrape writes is what was there when it began."""
     held = distribution(HISTOGRAMS[0])
     observe(held, 0.3, ("ab" * 16, 0.3, 1.0))
     copy = held.copy()

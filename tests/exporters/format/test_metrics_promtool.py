@@ -1,5 +1,3 @@
-"""`/metrics` in Prometheus' own hands."""
-
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -23,7 +21,6 @@ from tests.exporters.self_metrics.test_gpu_readers import State
 def test_prometheus_finds_nothing_to_mend(
     clock: Any, request_row: Callable[..., RequestTimeline], sample_row: Callable[..., EngineSample]
 ) -> None:
-    """Names, types, units and reserved labels are as its linter wants them."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     exporter = PrometheusExporter(

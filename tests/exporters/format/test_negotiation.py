@@ -1,5 +1,3 @@
-"""Who asks how, gets what. Also who asks nonsense."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +26,6 @@ PROTOBUF = (
     ],
 )
 def test_who_asks_for_protobuf_gets_it(accept: str) -> None:
-    """As Prometheus does with native histograms on."""
     assert wanted(accept) is Format.PROTOBUF
 
 
@@ -42,7 +39,6 @@ def test_who_asks_for_protobuf_gets_it(accept: str) -> None:
     ],
 )
 def test_who_likes_openmetrics_better_gets_that(accept: str) -> None:
-    """As ever."""
     assert wanted(accept) is Format.OPENMETRICS
 
 
@@ -66,11 +62,9 @@ def test_who_likes_openmetrics_better_gets_that(accept: str) -> None:
     ],
 )
 def test_who_does_not_ask_for_it_gets_text(accept: str) -> None:
-    """Neither a browser nor nonsense is told in bytes."""
     assert wanted(accept) is Format.PLAIN
 
 
 @given(st.lists(st.sampled_from([*'aq=;,*/. "01\0\N{SNOWMAN}', "q=", PROTOBUF]), max_size=40))
 def test_whatever_is_asked_is_answered(accept: list[str]) -> None:
-    """In one of three formats."""
     assert wanted("".join(accept)) in Format

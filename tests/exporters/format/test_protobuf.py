@@ -1,5 +1,3 @@
-"""What is written in protobuf, as protobuf's own library reads it."""
-
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ CREATED_UNIX_S = 1_789_000_000.5
 
 
 def _told(*of_each: list[float]) -> Any:
-    """The histograms of so many replicas, written and read."""
+    """The histograms of this many replicas, written and read."""
     held = {}
     for replica, values_s in enumerate(of_each):
         held["llama", f"r{replica}"] = each = distribution(TTFT)
@@ -47,8 +45,7 @@ def _told(*of_each: list[float]) -> Any:
         max_size=4,
     )
 )
-def test_each_histogram_is_told_whole(of_each: list[list[float]]) -> None:
-    """Buckets of both kinds sum to the count, whatever lies beside it in the scrape."""
+def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
     for histogram, values_s in zip(_told(*of_each), of_each, strict=True):
         assert histogram.sample_count == len(values_s)
         assert histogram.sample_sum == pytest.approx(sum(values_s))
@@ -69,7 +66,6 @@ def test_each_histogram_is_told_whole(of_each: list[list[float]]) -> None:
 
 
 def test_far_apart_values_are_two_spans() -> None:
-    """A few empty buckets between them are told; more would only take room."""
     [near] = _told([1.0, 2 ** ((GAP + 1) / 8)])
     assert [(span.offset, span.length) for span in near.positive_span] == [(0, GAP + 2)]
     assert list(near.positive_delta) == [1, -1, *[0] * (GAP - 1), 1]
@@ -79,14 +75,13 @@ def test_far_apart_values_are_two_spans() -> None:
 
 
 def test_what_has_only_short_ones_is_a_native_histogram_too() -> None:
-    """Its zero bucket is told, and no span."""
     [histogram] = _told([0.0, 0.001])
     assert (histogram.zero_count, histogram.zero_threshold) == (2, 2**-7)
     assert not histogram.positive_span
 
 
-def test_it_says_since_when_and_names_requests() -> None:
-    """A bucket's exemplar, which Prometheus takes for the native histogram too."""
+def test_it_has_a_start_and_exemplars() -> None:
+    """Prometheus takes a bucket's exemplar for the native histogram too."""
     [histogram] = _told([0.5])
     assert histogram.created_timestamp.seconds + histogram.created_timestamp.nanos / 1e9 == (
         CREATED_UNIX_S
@@ -99,7 +94,7 @@ def test_it_says_since_when_and_names_requests() -> None:
 
 @given(st.dictionaries(st.tuples(texts, texts), values, min_size=1, max_size=5))
 def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -> None:
-    """Sample by sample. An empty label is none in either; quantiles are gauges here."""
+    """An empty label equals none in both formats; quantiles are gauges here."""
     families = [Scalars(ODD, "counter", by_labels), Scalars(SUMMARY, "summary", by_labels)]
     text = write(families, Format.PLAIN).decode()
     expected = sorted(
@@ -123,7 +118,6 @@ def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -
 
 @pytest.mark.parametrize("count", [0, 1, 127, 128, 16_383, 16_384, 2**31, 2**53 + 1])
 def test_counts_of_any_size_arrive(count: int) -> None:
-    """Counters only grow."""
     held = distribution(TTFT)
     held.counts[cell_of(held.cells, 0.5)] = count
     held.counts[cell_of(held.cells, 5.0)] = 1

@@ -1,5 +1,3 @@
-"""Our text against the library's: what its parsers read of it is what its writer would say."""
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,18 +23,15 @@ SUMMARY = Series("tailspan_recent_seconds", "Quantiles.", ("model", "quantile"))
 HISTOGRAM = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.1, 1.0, 10.0))
 
 values = st.one_of(st.integers(0, 2**53), st.floats(min_value=0, allow_infinity=False))
-# What neither format can carry is refused at the collector's door: half a surrogate pair.
+# The collector refuses what neither format can carry: lone surrogates.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
 
 
 class Given(Families):
-    """Tells what it is given."""
-
     def __init__(self, *families: Family) -> None:
         self._families = families
 
     def families(self) -> Iterator[Family]:
-        """Those."""
         return iter(self._families)
 
 
@@ -67,10 +62,9 @@ def _told(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: flo
     st.lists(st.integers(0, 2**40), min_size=4, max_size=4),
     values,
 )
-def test_both_formats_say_what_the_library_would(
+def test_both_formats_equal_the_librarys(
     by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float
 ) -> None:
-    """Sample by sample, whatever the labels and values."""
     told = _told(by_labels, counts, sum_s)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(told)
@@ -87,7 +81,7 @@ def test_both_formats_say_what_the_library_would(
 
 
 def test_a_bucket_names_a_request_in_openmetrics_alone() -> None:
-    """Prometheus' own format has no place for it."""
+    """Prometheus' text format has no exemplars."""
     told = _told({("llama", "stop"): 1}, [0, 1, 0, 0], 0.5)
     [exemplar] = [
         sample.exemplar
@@ -103,7 +97,6 @@ def test_a_bucket_names_a_request_in_openmetrics_alone() -> None:
 
 
 def test_the_number_of_series_is_that_of_the_lines() -> None:
-    """What cardinality is shown by."""
     for family in _told({("llama", "stop"): 1, ("llama", "abort"): 0}, [0, 1, 0, 0], 1).families():
         lines = family.text(openmetrics=False).splitlines()
         assert family.series == sum(not line.startswith("#") for line in lines)

@@ -1,5 +1,3 @@
-"""Forwarding: every message arrives in order, or is counted by what happened to it."""
-
 from typing import Any
 
 import pytest
@@ -15,15 +13,12 @@ UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 
 
 class Backend:
-    """Returns the given outcomes, then accepts everything; records what it accepted."""
-
     def __init__(self, *answers: Outcome) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, bytes, str]] = []
         self.accepted: list[bytes] = []
 
     def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
-        """One attempt."""
         self.asked.append((path, body, content_type))
         answer = self.answers.pop(0) if self.answers else ACCEPTED
         if answer.verdict is Verdict.ACCEPTED:
@@ -32,18 +27,14 @@ class Backend:
 
 
 class Time:
-    """A clock that only pauses move."""
-
     def __init__(self) -> None:
         self.now_s = 0.0
         self.pauses: list[float] = []
 
     def __call__(self) -> float:
-        """Monotonic seconds."""
         return self.now_s
 
     def pause(self, seconds: float) -> None:
-        """Let it pass."""
         self.pauses.append(seconds)
         self.now_s += seconds
 
@@ -61,7 +52,6 @@ def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Fo
 
 
 def test_messages_are_forwarded_unchanged() -> None:
-    """In order, with their path and content type."""
     backend, time = Backend(), Time()
     forwarder = Forwarder(backend, clock=time, pause=time.pause)
     forwarder.offer("/v1/traces", b"a", json=False)
@@ -79,7 +69,6 @@ def test_messages_are_forwarded_unchanged() -> None:
 
 
 def test_a_backend_that_does_not_answer_is_retried() -> None:
-    """After growing pauses, or the one that it requests; the order stays."""
     backend = Backend(UNREACHABLE, http_failure(503, {}), http_failure(429, {"retry-after": "7"}))
     time = Time()
     forwarder = _run(backend, [b"a", b"b"], time)
@@ -90,7 +79,6 @@ def test_a_backend_that_does_not_answer_is_retried() -> None:
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 413, 500])
 def test_a_refusal_is_final(status: int) -> None:
-    """The next message is sent."""
     backend = Backend(http_failure(status, {}))
     forwarder = _run(backend, [b"a", b"b"], Time())
     assert backend.accepted == [b"b"]
@@ -98,7 +86,6 @@ def test_a_refusal_is_final(status: int) -> None:
 
 
 def test_an_old_message_is_dropped() -> None:
-    """One that grew old in the queue is not sent at all."""
     backend, time = Backend(*[UNREACHABLE] * 50), Time()
     forwarder = _run(backend, [b"a", b"b"], time, patience_s=100)
     assert {body for _, body, _ in backend.asked} == {b"a"}
@@ -109,7 +96,6 @@ def test_an_old_message_is_dropped() -> None:
 
 
 def test_a_full_queue_drops_and_counts() -> None:
-    """`offer` does not wait."""
     forwarder = Forwarder(Backend(), queued_bytes=10)
     for _ in range(3):
         forwarder.offer("/v1/traces", b"12345", json=False)
@@ -120,7 +106,6 @@ def test_a_full_queue_drops_and_counts() -> None:
 
 
 def test_closing_sends_each_message_once() -> None:
-    """A backend that does not answer then is not retried."""
     backend, time = Backend(*[UNREACHABLE] * 9), Time()
     forwarder = Forwarder(backend, clock=time, pause=time.pause)
     forwarder.offer("/v1/traces", b"a", json=False)
@@ -132,7 +117,6 @@ def test_closing_sends_each_message_once() -> None:
 
 
 def test_metrics_count_messages_by_result() -> None:
-    """From 0 at the start."""
     values = {
         (sample.name, sample.labels.get("result")): sample.value
         for metric in Forwarder(Backend()).collect()
@@ -143,7 +127,6 @@ def test_metrics_count_messages_by_result() -> None:
 
 
 def test_over_http() -> None:
-    """Headers and the backend's path are sent; a redirect is not followed."""
     statuses = [200, 307, 429]
 
     def answer(_: Asked) -> Reply:
@@ -161,12 +144,10 @@ def test_over_http() -> None:
 
 
 def test_a_refused_connection_is_retryable() -> None:
-    """It is an outcome, not an exception."""
     assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x").retryable
 
 
 def test_a_defect_costs_one_message_and_is_counted() -> None:
-    """The thread goes on with the next."""
     backend, time = Backend(), Time()
     post = backend.__call__
 

@@ -1,5 +1,3 @@
-"""Whose clocks are off is told by sender."""
-
 from dataclasses import dataclass
 
 from prometheus_client.registry import CollectorRegistry
@@ -9,8 +7,6 @@ from exporters.self_metrics.clocks import ClockMetrics
 
 @dataclass
 class Sender:
-    """As a test says."""
-
     name: str
     lead_s: float
     ahead_s: float
@@ -19,18 +15,15 @@ class Sender:
 
 @dataclass
 class Own:
-    """Our own clock, as a test says."""
-
     ahead_ns: int = 0
     deletable_unix_ns: int = 1_790_000_000 * 10**9
 
     def __call__(self) -> int:
-        """The present."""
         return 1_790_000_000 * 10**9
 
 
 def test_each_sender_has_its_lead_and_what_was_set_right() -> None:
-    """0 is said where a clock is right: it was looked at."""
+    """A clock that is right has 0, because it was measured."""
     senders = [Sender("a", 42.5, 42.0, 7), Sender("b", -0.5, 0.0, 0)]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClockMetrics(lambda: senders, Own(), lambda: 3))
@@ -43,7 +36,6 @@ def test_each_sender_has_its_lead_and_what_was_set_right() -> None:
 
 
 def test_our_own_clock_has_its_jump_and_how_far_deleting_is_behind() -> None:
-    """Also where no sender was heard; of senders nothing is said then."""
     own = Own(ahead_ns=8 * 86_400 * 10**9, deletable_unix_ns=(1_790_000_000 - 60) * 10**9)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClockMetrics(list, own))

@@ -1,5 +1,3 @@
-"""How the readers of GPUs stand, as a scrape reads it."""
-
 from dataclasses import dataclass, field
 
 from prometheus_client.registry import CollectorRegistry
@@ -9,8 +7,6 @@ from exporters.self_metrics.gpu_readers import GpuReaderMetrics
 
 @dataclass
 class State:
-    """One reader, as it stands."""
-
     name: str
     up: bool | None = None
     gpus: tuple[object, ...] = ()
@@ -26,7 +22,6 @@ def _registry(*states: State) -> CollectorRegistry:
 
 
 def test_each_reader_is_up_or_down_with_what_was_amiss() -> None:
-    """One that has no GPU of its make is neither."""
     registry = _registry(
         State("nvml", True, (1, 2), {"lost": 3}, 0.004, 1_500_000_000),
         State("http://x", False, (), {"timeout": 1}),
@@ -46,5 +41,4 @@ def test_each_reader_is_up_or_down_with_what_was_amiss() -> None:
 
 
 def test_without_a_gpu_there_is_no_series() -> None:
-    """Quiet where there is nothing."""
     assert not list(_registry(State("nvml"), State("amd_smi")).collect())

@@ -1,5 +1,3 @@
-"""Whom we scrape, as a scrape of ours reads it."""
-
 from dataclasses import dataclass, field
 
 from prometheus_client.registry import CollectorRegistry
@@ -9,8 +7,6 @@ from exporters.self_metrics.scrapes import ScrapedTarget, ScrapeMetrics
 
 @dataclass
 class Target:
-    """One target, as it stands."""
-
     url: str
     up: bool | None = None
     failures: dict[str, int] = field(default_factory=dict)
@@ -26,7 +22,6 @@ def _registry(*targets: ScrapedTarget, **discoveries: bool) -> CollectorRegistry
 
 
 def test_each_target_is_up_or_down_with_what_was_amiss() -> None:
-    """And one that was not asked yet is neither."""
     registry = _registry(
         Target("http://a/", True, {}, 0.25, 1_500_000_000, 2),
         Target("http://b/", False, {"timeout": 3}),
@@ -46,5 +41,4 @@ def test_each_target_is_up_or_down_with_what_was_amiss() -> None:
 
 
 def test_without_targets_there_is_no_series() -> None:
-    """Nothing is scraped unless told to."""
     assert not list(_registry().collect())

@@ -1,5 +1,3 @@
-"""Each part of this Tailspan as metrics."""
-
 from exporters.format.exposition import Exposition
 from exporters.format.negotiation import Format
 from exporters.self_metrics.tasks import TaskMetrics
@@ -7,12 +5,10 @@ from telemetry.tasks import Task
 
 
 def metrics_of(*tasks: tuple[Task, str | None]) -> str:
-    """The metrics of these parts."""
     return Exposition([TaskMetrics(lambda: list(tasks))]).write(Format.PLAIN).decode()
 
 
 def test_a_part_that_fails_is_down_with_its_failures() -> None:
-    """And the time of its last success, once there was one."""
     works, fails = Task("retention", last_success_unix_s=12.5), Task("evaluator", failures=3)
     text = metrics_of((works, None), (fails, "KeyError"))
     assert 'tailspan_task_up{task="retention"} 1\n' in text
@@ -22,6 +18,5 @@ def test_a_part_that_fails_is_down_with_its_failures() -> None:
     assert text.count("tailspan_task_last_success_timestamp_seconds{") == 1
 
 
-def test_without_parts_nothing_is_told() -> None:
-    """Not even a name."""
+def test_without_parts_no_series() -> None:
     assert "tailspan_task" not in metrics_of()

@@ -1,5 +1,3 @@
-"""What engines cost while they are heard of."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -16,15 +14,25 @@ NS = 10**9
 
 
 def billed(samples: list[EngineSample], clock: Any, usd_per_s: float | None = 0.5) -> EngineBill:
-    """What one engine comes to."""
     bills = EngineBills(clock, lambda replica, engine: usd_per_s)
     for sample in samples:
         bills.add(sample)
     return bills.view()[KEY]
 
 
+def busy(
+    sample_row: Sample, now: int, share: float, at: int, process: int, began: int
+) -> EngineSample:
+    """A process, started after `began` s, that is busy this share of the time."""
+    return sample_row(
+        process=process,
+        started_unix_ns=now + began * NS,
+        at_unix_ns=now + at * NS,
+        busy_s_total=(at - began) * share,
+    )
+
+
 def test_time_between_steps_is_idle(sample_row: Sample, clock: Any) -> None:
-    """Ten seconds of which six are busy, at half a dollar a second."""
     now = clock.unix_ns
     found = billed(
         [sample_row(at_unix_ns=now + at * NS, busy_s_total=at * 0.6) for at in range(11)], clock
@@ -35,10 +43,7 @@ def test_time_between_steps_is_idle(sample_row: Sample, clock: Any) -> None:
     assert found.idle_usd == pytest.approx(2)
 
 
-def test_an_engine_that_has_just_started_is_billed_from_its_start(
-    sample_row: Sample, clock: Any
-) -> None:
-    """One that started long before we listened is not."""
+def test_a_new_engine_is_billed_from_its_start(sample_row: Sample, clock: Any) -> None:
     started = clock.unix_ns - 30 * NS
     young = billed([sample_row(started_unix_ns=started, busy_s_total=12.0)], clock)
     assert young.up_s == pytest.approx(30)
@@ -48,7 +53,6 @@ def test_an_engine_that_has_just_started_is_billed_from_its_start(
 
 
 def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: Any) -> None:
-    """Nobody knows whether the machine was rented then."""
     now = clock.unix_ns
     told = [(0, 0.0), (1, 1.0), (100, 50.0), (101, 50.5)]
     found = billed(
@@ -59,7 +63,7 @@ def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: An
 
 
 def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) -> None:
-    """One of vLLM's API servers sends the totals of its steps, the other sends none."""
+    """One vLLM API server sends step totals, the other sends none."""
     now = clock.unix_ns
     found = billed(
         [
@@ -78,61 +82,32 @@ def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) 
 
 
 @pytest.mark.parametrize("process", [1, 2])
-def test_two_servers_with_one_name_are_each_billed_their_time(
-    sample_row: Sample, clock: Any, process: int
-) -> None:
-    """Whether their process ids differ or not, as in containers; the second began later."""
+def test_servers_of_one_name_are_each_billed(sample_row: Sample, clock: Any, process: int) -> None:
     now = clock.unix_ns
-    first = [(at, 1, -100, 0.8) for at in range(61)]
-    second = [(at, process, 20, 0.8) for at in range(20, 61)]
-    found = billed(
-        [
-            sample_row(
-                process=pid,
-                started_unix_ns=now + began * NS,
-                at_unix_ns=now + at * NS,
-                busy_s_total=(at - began) * share,
-            )
-            for at, pid, began, share in sorted(first + second)
-        ],
-        clock,
-    )
+    first = [(at, 1, -100) for at in range(61)]
+    second = [(at, process, 20) for at in range(20, 61)]
+    found = billed([busy(sample_row, now, 0.8, *row) for row in sorted(first + second)], clock)
     assert found.up_s == pytest.approx(100)
     assert found.idle_s == pytest.approx(20)
 
 
 @pytest.mark.parametrize("process", [1, 2])
-def test_a_server_that_starts_again_is_one_server(
-    sample_row: Sample, clock: Any, process: int
-) -> None:
-    """What the old one sent last may come after the first sample of the new one."""
+def test_a_restarted_server_is_billed_once(sample_row: Sample, clock: Any, process: int) -> None:
+    """The old process's last sample may arrive after the new one's first."""
     now = clock.unix_ns
     rows = [(at, 1, 0) for at in range(30)] + [(at, process, 50) for at in range(50, 80)]
     rows[29], rows[30] = rows[30], rows[29]
-    found = billed(
-        [
-            sample_row(
-                process=pid,
-                started_unix_ns=now + began * NS,
-                at_unix_ns=now + at * NS,
-                busy_s_total=float(at - began),
-            )
-            for at, pid, began in rows
-        ],
-        clock,
-    )
+    found = billed([busy(sample_row, now, 1.0, *row) for row in rows], clock)
     assert found.up_s == pytest.approx(79)
 
 
 def test_without_a_price_there_are_seconds_and_no_dollars(sample_row: Sample, clock: Any) -> None:
-    """Unknown is not $0."""
     found = billed([sample_row(started_unix_ns=clock.unix_ns - 9 * NS)], clock, None)
     assert found.up_s == pytest.approx(9)
     assert (found.usd_per_s, found.usd, found.idle_usd) == (None, None, None)
 
 
-def test_where_nobody_tells_busy_from_idle_idle_is_unknown(sample_row: Sample, clock: Any) -> None:
-    """As where only /metrics is scraped."""
+def test_without_busy_time_idle_time_is_unknown(sample_row: Sample, clock: Any) -> None:
     now = clock.unix_ns
     found = billed([sample_row(at_unix_ns=now + at, busy_s_total=None) for at in (0, NS)], clock)
     assert found.idle_s is None
@@ -141,7 +116,6 @@ def test_where_nobody_tells_busy_from_idle_idle_is_unknown(sample_row: Sample, c
 
 
 def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: Any) -> None:
-    """What a fleet costs an hour is that of the engines that are there."""
     bills = EngineBills(clock, lambda replica, engine: 0.5)
     bills.add(sample_row())
     assert bills.view()[KEY].usd_per_s == 0.5
@@ -153,7 +127,7 @@ def test_the_price_goes_when_the_engine_falls_silent(sample_row: Sample, clock: 
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
 def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
-    """Long steps told late, silences and restarts: Prometheus would take it for a reset."""
+    """Prometheus would take a decrease for a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)
     at, started, busy_s = now, now - 3_600 * NS, 0.0
@@ -174,7 +148,6 @@ def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
 
 
 def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) -> None:
-    """Our clock was ahead for a while: the days between are not billed, and time goes on."""
     now = clock.unix_ns
     ahead = sample_row(at_unix_ns=now + 8 * 86_400 * NS, busy_s_total=0.0)
     present = [sample_row(at_unix_ns=now + at * NS, busy_s_total=0.0) for at in range(11)]
@@ -184,7 +157,6 @@ def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) ->
 
 
 def test_made_up_processes_are_bounded(sample_row: Sample, clock: Any) -> None:
-    """Each of them seems to be a server of its own, beside the one that came before it."""
     bills = EngineBills(clock, lambda replica, engine: None)
 
     def tell(process: int, second: int) -> None:

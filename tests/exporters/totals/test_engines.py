@@ -1,8 +1,7 @@
-"""Engines from samples: totals that only a restart resets, gauges that go stale."""
-
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,13 +15,16 @@ Factory = Callable[..., EngineSample]
 KEY = ("r1", 0)
 
 
+@pytest.fixture
+def engines(clock: Any) -> EngineTotals:
+    return EngineTotals(clock)
+
+
 def _steps(view: EngineView) -> float | None:
     return view.totals.get("steps_total")
 
 
-def test_a_sample_is_passed_through(clock: Any, sample_row: Factory) -> None:
-    """Known fields are there, unknown ones are absent."""
-    engines = EngineTotals(clock)
+def test_a_sample_is_passed_through(engines: EngineTotals, sample_row: Factory) -> None:
     engines.add(sample_row())
     [view] = engines.view().values()
     assert view == EngineView(
@@ -34,9 +36,9 @@ def test_a_sample_is_passed_through(clock: Any, sample_row: Factory) -> None:
     )
 
 
-def test_processes_of_one_engine_add_up(clock: Any, sample_row: Factory) -> None:
-    """Each API server saw a part of the steps; the gauges are the newest word."""
-    engines = EngineTotals(clock)
+def test_processes_of_one_engine_add_up(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
     engines.add(sample_row(process=1, steps_total=100, waiting=3, longest_step_s=0.5))
     clock.advance(0.5)
     engines.add(sample_row(process=2, steps_total=50, waiting=7, longest_step_s=0.1))
@@ -45,11 +47,9 @@ def test_processes_of_one_engine_add_up(clock: Any, sample_row: Factory) -> None
     assert (view.gauges["waiting"], view.gauges["longest_step_s"]) == (7, 0.5)
 
 
-def test_requests_in_flight_add_up_over_processes_and_a_step_is_heard_of_by_any(
-    clock: Any, sample_row: Factory
+def test_requests_in_flight_add_up_over_processes(
+    engines: EngineTotals, sample_row: Factory
 ) -> None:
-    """The oldest request is the oldest of all; a process without requests has no step's age."""
-    engines = EngineTotals(clock)
     engines.add(sample_row(process=1, in_flight=3, oldest_request_age_s=95.0, last_step_age_s=90.0))
     engines.add(sample_row(process=2, in_flight=2, oldest_request_age_s=5.0, last_step_age_s=0.4))
     engines.add(sample_row(process=3, in_flight=0, oldest_request_age_s=0.0))
@@ -59,9 +59,9 @@ def test_requests_in_flight_add_up_over_processes_and_a_step_is_heard_of_by_any(
     assert gauges["last_step_age_s"] == 0.4
 
 
-def test_a_repeated_or_late_sample_changes_nothing(clock: Any, sample_row: Factory) -> None:
-    """Retries and disorder do not move a total back."""
-    engines = EngineTotals(clock)
+def test_repeats_and_late_samples_do_nothing(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
     early = sample_row(steps_total=10, waiting=99)
     clock.advance(1)
     newest = sample_row(steps_total=20)
@@ -72,18 +72,17 @@ def test_a_repeated_or_late_sample_changes_nothing(clock: Any, sample_row: Facto
     assert view.gauges["waiting"] == 3
 
 
-def test_a_restart_in_place_resets(clock: Any, sample_row: Factory) -> None:
-    """In a container every server is process 1: another start is another count."""
-    engines = EngineTotals(clock)
+def test_a_restart_in_place_resets(engines: EngineTotals, clock: Any, sample_row: Factory) -> None:
+    """In a container every server is process 1, so only the start differs."""
     engines.add(sample_row(steps_total=1000))
     clock.advance(40)
     engines.add(sample_row(started_unix_ns=clock() - 5 * S, steps_total=5))
     assert _steps(engines.view()[KEY]) == 5
 
 
-def test_a_restart_under_another_process_id_resets(clock: Any, sample_row: Factory) -> None:
-    """The old process is not summed for ever with the new one."""
-    engines = EngineTotals(clock)
+def test_a_restart_with_another_process_resets(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
     engines.add(sample_row(process=1, steps_total=1000))
     engines.add(sample_row(process=2, steps_total=500))
     clock.advance(40)
@@ -91,9 +90,10 @@ def test_a_restart_under_another_process_id_resets(clock: Any, sample_row: Facto
     assert _steps(engines.view()[KEY]) == 5
 
 
-def test_one_process_of_several_lost_takes_nothing_back(clock: Any, sample_row: Factory) -> None:
-    """A sum that fell by a part would read as a reset of the whole."""
-    engines = EngineTotals(clock)
+def test_a_lost_process_takes_nothing_back(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
+    """A sum that falls in part would read as a reset of the whole."""
     engines.add(sample_row(process=1, steps_total=1000))
     clock.advance(20)
     engines.add(sample_row(process=2, steps_total=500))
@@ -101,9 +101,9 @@ def test_one_process_of_several_lost_takes_nothing_back(clock: Any, sample_row: 
     assert _steps(engines.view()[KEY]) == 1505
 
 
-def test_gauges_alone_do_not_restart_the_count(clock: Any, sample_row: Factory) -> None:
-    """Such a sample says its own instant for want of a start."""
-    engines = EngineTotals(clock)
+def test_gauges_alone_restart_nothing(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
     engines.add(sample_row(steps_total=10))
     clock.advance(1)
     nothing = dict.fromkeys(("steps_total", "busy_s_total", "preemptions_total"))
@@ -114,11 +114,9 @@ def test_gauges_alone_do_not_restart_the_count(clock: Any, sample_row: Factory) 
     assert _steps(view) == 20
 
 
-def test_a_silent_engine_keeps_its_totals_and_loses_its_gauges(
-    clock: Any, sample_row: Factory
+def test_a_silent_engine_keeps_totals(
+    engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """After a minute the last word is history; a counter's last value is not."""
-    engines = EngineTotals(clock)
     engines.add(sample_row())
     clock.advance(60)
     assert engines.view()[KEY].gauges
@@ -127,11 +125,10 @@ def test_a_silent_engine_keeps_its_totals_and_loses_its_gauges(
     assert _steps(engines.view()[KEY]) == 100
 
 
-def test_old_news_is_not_fresh_and_a_fast_clock_does_not_stay_fresh(
-    clock: Any, sample_row: Factory
+def test_neither_old_samples_nor_fast_clocks_are_fresh(
+    engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """Of sample time and arrival the earlier counts."""
-    engines = EngineTotals(clock)
+    """The earlier of sample time and arrival counts."""
     engines.add(sample_row(replica="late", at_unix_ns=NOW - 61 * S))
     engines.add(sample_row(replica="fast", at_unix_ns=NOW + 3600 * S))
     assert engines.view()["late", 0].gauges == {}
@@ -140,9 +137,7 @@ def test_old_news_is_not_fresh_and_a_fast_clock_does_not_stay_fresh(
     assert engines.view()["fast", 0].gauges == {}
 
 
-def test_processes_without_end_are_bounded(clock: Any, sample_row: Factory) -> None:
-    """What falls out of memory stays in the sum."""
-    engines = EngineTotals(clock)
+def test_processes_without_end_are_bounded(engines: EngineTotals, sample_row: Factory) -> None:
     for process in range(3 * MAX_PROCESSES):
         engines.add(sample_row(process=process, steps_total=1))
     assert len(engines._engines[KEY].processes) == MAX_PROCESSES
@@ -160,10 +155,7 @@ def test_processes_without_end_are_bounded(clock: Any, sample_row: Factory) -> N
         max_size=40,
     )
 )
-def test_without_a_restart_no_total_goes_back(
-    told: list[tuple[int, int, int | None]],
-) -> None:
-    """Whatever order samples come in, and whatever they claim."""
+def test_without_a_restart_no_total_goes_back(told: list[tuple[int, int, int | None]]) -> None:
     engines = EngineTotals(lambda: NOW)
     last = 0.0
     for process, after_s, steps in told:
@@ -182,9 +174,10 @@ def test_without_a_restart_no_total_goes_back(
         last = now
 
 
-def test_what_all_processes_see_whole_is_not_added_up(clock: Any, sample_row: Factory) -> None:
-    """The machine's CPU time is one, however many API servers tell of it; their own add up."""
-    engines = EngineTotals(clock)
+def test_what_all_processes_see_whole_is_not_added_up(
+    engines: EngineTotals, sample_row: Factory
+) -> None:
+    """Each API server reports the CPU time of the whole machine."""
     told = {"host_cpu_busy_s_total": 50.0, "process_cpu_s_total": 2.0}
     engines.add(sample_row(process=1, **told))
     engines.add(sample_row(process=2, **told))
@@ -192,9 +185,9 @@ def test_what_all_processes_see_whole_is_not_added_up(clock: Any, sample_row: Fa
     assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)
 
 
-def test_a_sample_of_the_future_holds_no_present_one_off(clock: Any, sample_row: Factory) -> None:
-    """Our clock was ahead for a while; totals do not go back for it."""
-    engines = EngineTotals(clock)
+def test_a_sample_of_the_future_blocks_none(
+    engines: EngineTotals, clock: Any, sample_row: Factory
+) -> None:
     engines.add(sample_row(at_unix_ns=clock() + 8 * 86_400 * S, steps_total=10, waiting=9))
     engines.add(sample_row(steps_total=20, waiting=1))
     ((_, view),) = engines.view().items()

@@ -1,8 +1,5 @@
-"""GPUs, as a scrape reads them: what one cannot tell has no series, and a silent one is gone."""
-
 from typing import Any
 
-import pytest
 from prometheus_client.registry import CollectorRegistry
 
 from exporters.definitions.gpu_series import GPU_GAUGES
@@ -16,30 +13,20 @@ ABOUT = {"replica": "chat-0", "gpu": "GPU-1", "model_name": "NVIDIA H100"}
 
 
 def sample(clock: Any, **about: Any) -> GpuSample:
-    """A GPU, as of the clock."""
     plain: dict[str, Any] = {**ABOUT, "at_unix_ns": clock.unix_ns, "source": GpuSource.NVML}
     return GpuSample(**{**plain, **about})
 
 
 def read(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
-    """One series."""
     registry: CollectorRegistry = exporter.registry
     return registry.get_sample_value(name, labels)
 
 
-@pytest.fixture
-def exporter(clock: Any) -> PrometheusExporter:
-    """An exporter on the clock."""
-    return PrometheusExporter(clock_unix_ns=clock)
-
-
 def test_every_measurement_has_its_series() -> None:
-    """One that is added to the samples is met here."""
     assert set(GPU_GAUGES) == set(METRICS) - {"energy_j_total"}
 
 
-def test_a_gpu_is_told_in_base_units(exporter: PrometheusExporter, clock: Any) -> None:
-    """Each under its own name."""
+def test_gpu_series_have_base_units(exporter: PrometheusExporter, clock: Any) -> None:
     values: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 1) | {"power_w": 512.5}
     exporter.on_gpus_stored([sample(clock, energy_j_total=7e6, **values)])
     for name, of in GPU_GAUGES.items():
@@ -49,8 +36,7 @@ def test_a_gpu_is_told_in_base_units(exporter: PrometheusExporter, clock: Any) -
     assert told_s == clock.unix_ns / 1e9
 
 
-def test_what_a_gpu_cannot_tell_has_no_series(exporter: PrometheusExporter, clock: Any) -> None:
-    """Zero would be a lie; of another that can the series is there."""
+def test_unreported_values_have_no_series(exporter: PrometheusExporter, clock: Any) -> None:
     exporter.on_gpus_stored(
         [sample(clock, dram_bandwidth_ratio=0.0), sample(clock, gpu="GPU-2", model_name=None)]
     )
@@ -61,10 +47,8 @@ def test_what_a_gpu_cannot_tell_has_no_series(exporter: PrometheusExporter, cloc
     assert read(exporter, "tailspan_gpu_throttle_reasons", **ABOUT) is None
 
 
-def test_what_holds_a_clock_back_is_counted_and_named(
-    exporter: PrometheusExporter, clock: Any
-) -> None:
-    """None says so; a reason that is not known is `other`, for labels are not for strangers."""
+def test_throttle_reasons_are_counted_and_named(exporter: PrometheusExporter, clock: Any) -> None:
+    """An unknown reason is `other`: senders must not choose label values."""
     exporter.on_gpus_stored(
         [
             sample(clock, throttle_reasons="hw_slowdown,sw_power_cap,x,y"),
@@ -78,8 +62,7 @@ def test_what_holds_a_clock_back_is_counted_and_named(
     assert read(exporter, "tailspan_gpu_throttle_reason", **ABOUT, reason="x") is None
 
 
-def test_the_latest_sample_is_told(exporter: PrometheusExporter, clock: Any) -> None:
-    """An older one that comes late, or one that is repeated, changes nothing."""
+def test_the_latest_sample_counts(exporter: PrometheusExporter, clock: Any) -> None:
     old = sample(clock, power_w=100.0)
     clock.advance(5)
     exporter.on_gpus_stored([sample(clock, power_w=200.0), old])
@@ -87,7 +70,6 @@ def test_the_latest_sample_is_told(exporter: PrometheusExporter, clock: Any) -> 
 
 
 def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
-    """All of its series."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     clock.advance(STALE_NS / 1e9)
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
@@ -97,10 +79,8 @@ def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock
     assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) == 300
 
 
-def test_a_gpu_that_changes_hands_is_not_counted_twice_for_long(
-    exporter: PrometheusExporter, clock: Any
-) -> None:
-    """A server has just started on it; two that go on telling of one name are two."""
+def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, clock: Any) -> None:
+    """Two replicas that keep reporting one name are two GPUs."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     moved = {**ABOUT, "replica": "chat-1"}
     for _ in range(3):
@@ -116,7 +96,6 @@ def test_a_gpu_that_changes_hands_is_not_counted_twice_for_long(
 
 
 def test_gpus_are_bounded(clock: Any) -> None:
-    """One beyond the cap is left out and counted; one long silent makes way."""
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(combined_limit=2))
     exporter.on_gpus_stored([sample(clock, gpu=f"GPU-{n}", power_w=1.0) for n in range(3)])
     assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) is None
@@ -127,12 +106,10 @@ def test_gpus_are_bounded(clock: Any) -> None:
     assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) == 1
 
 
-def test_simulated_gpus_say_so(exporter: PrometheusExporter, clock: Any) -> None:
-    """As everything simulated does."""
+def test_simulated_gpus_are_marked(exporter: PrometheusExporter, clock: Any) -> None:
     exporter.on_gpus_stored([sample(clock, simulated=True)])
     assert read(exporter, "tailspan_simulated_data") == 1
 
 
 def test_without_gpus_there_is_no_series(exporter: PrometheusExporter) -> None:
-    """As on most machines."""
     assert not [m for m in exporter.registry.collect() if m.name.startswith("tailspan_gpu_")]

@@ -1,12 +1,9 @@
-"""Label values are capped, the overflow named and counted."""
-
 from exporters.definitions.series_types import OTHER
 from exporters.totals.label_limits import IDLE_NS, LabelCap, Labels
 from exporters.totals.recent_requests import RecentIds
 
 
 def test_values_beyond_the_cap_become_other() -> None:
-    """Those that have room keep their name."""
     labels = Labels(limit=2)
     pairs = [labels.pair(f"model-{n}", "r1", 0) for n in (0, 1, 2, 0)]
     assert pairs == [("model-0", "r1"), ("model-1", "r1"), (OTHER, "r1"), ("model-0", "r1")]
@@ -22,12 +19,10 @@ def test_pairs_are_capped_too() -> None:
 
 
 def test_an_unknown_label_is_empty() -> None:
-    """To Prometheus an empty label is no label."""
     assert Labels().pair(None, None, 0) == ("", "")
 
 
 def test_a_value_long_silent_makes_way() -> None:
-    """Replicas that a rollout replaced do not shut out their successors."""
     labels = Labels(limit=1)
     old = labels.pair("llama", "r1", 0)
     assert labels.pair("llama", "r2", IDLE_NS - 1) == ("llama", OTHER)
@@ -37,7 +32,6 @@ def test_a_value_long_silent_makes_way() -> None:
 
 
 def test_what_is_seen_again_stays() -> None:
-    """The least recently seen goes first."""
     cap: LabelCap[str] = LabelCap(2)
     for value, at in (("a", 0), ("b", 1), ("a", 2)):
         assert cap.admits(value, at)
@@ -46,15 +40,14 @@ def test_what_is_seen_again_stays() -> None:
 
 
 def test_engines_beyond_the_cap_are_left_out() -> None:
-    """There is no `other` engine."""
     labels = Labels(combined_limit=1)
     assert labels.engine("r1", 0, 0)
     assert not labels.engine("r1", 1, 0)
     assert labels.overflows()["engine"] == 1
 
 
-def test_repeated_ids_are_told_within_the_memory() -> None:
-    """At least the last `capacity` ids, at most twice as many."""
+def test_repeated_ids_are_found_within_the_memory() -> None:
+    """The memory holds between `capacity` and twice as many ids."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]
@@ -65,7 +58,6 @@ def test_repeated_ids_are_told_within_the_memory() -> None:
 
 
 def test_ids_that_come_twice_at_once_are_new_once() -> None:
-    """The first of them, and none that was there before."""
     recent = RecentIds()
     recent.new_among(["a0"], ["01"])
     assert recent.new_among(["b0", "a0", "b0", "c0"], ["01"] * 4) == [0, 3]

@@ -1,5 +1,3 @@
-"""Quantiles of the last five minutes: of these requests, of no others, or absent."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -23,25 +21,15 @@ PAIR = {"model": "llama", "replica": "r1"}
 MODEL = {"model": "llama"}
 
 
-@pytest.fixture
-def exporter(clock: Any) -> PrometheusExporter:
-    """An exporter that has seen nothing."""
-    return PrometheusExporter(clock_unix_ns=clock)
-
-
 def _quantile(exporter: PrometheusExporter, name: str, q: str, **labels: str) -> float | None:
     return exporter.registry.get_sample_value(name, {**labels, "quantile": q})
 
 
 def _ended(clock: Any, **about: Any) -> dict[str, Any]:
-    """A second long, and over by now."""
     return {"received_unix_ns": clock.unix_ns - 10**9, "e2e_s": 1.0, **about}
 
 
-def test_quantiles_are_those_of_the_requests(
-    exporter: PrometheusExporter, request_row: Row, clock: Any
-) -> None:
-    """Within 1 % of the exact ones."""
+def test_quantiles_are_exact(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:
     values = np.random.default_rng(7).lognormal(-1, 1, 500)
     exporter.on_stored([request_row(**_ended(clock, ttft_s=float(v))) for v in values], [])
     for label, q in (("0.5", 0.5), ("0.95", 0.95), ("0.99", 0.99)):
@@ -58,7 +46,6 @@ def test_quantiles_are_those_of_the_requests(
 def test_too_few_requests_have_no_quantile(
     exporter: PrometheusExporter, request_row: Row, clock: Any, q: str, enough: int
 ) -> None:
-    """Absent, neither 0 nor NaN; replicas that are each too quiet still make up a model."""
     exporter.on_stored([request_row(**_ended(clock)) for _ in range(enough - 1)], [])
     assert _quantile(exporter, "tailspan_recent_ttft_seconds", q, **PAIR) is None
     assert _quantile(exporter, "tailspan_recent_model_ttft_seconds", q, **MODEL) is None
@@ -69,7 +56,6 @@ def test_too_few_requests_have_no_quantile(
 
 
 def test_the_window_slides(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:
-    """A slow minute is told for five, and then it is over; a silent model is gone."""
     slow = [request_row(**_ended(clock, queue_s=9.0)) for _ in range(10)]
     exporter.on_stored(slow, [])
     clock.advance(200)
@@ -84,10 +70,9 @@ def test_the_window_slides(exporter: PrometheusExporter, request_row: Row, clock
     assert not [name for name in told if name.startswith("tailspan_recent")]
 
 
-def test_a_request_that_ended_long_ago_is_not_recent(
+def test_old_requests_do_not_count(
     exporter: PrometheusExporter, request_row: Row, clock: Any
 ) -> None:
-    """A replay says nothing of the present, and a fast clock elsewhere makes no future."""
     hour_ns = 3600 * 10**9
     old = [request_row(received_unix_ns=clock.unix_ns - hour_ns) for _ in range(20)]
     ahead = [request_row(received_unix_ns=clock.unix_ns + hour_ns) for _ in range(20)]
@@ -117,17 +102,14 @@ def test_only_what_is_a_latency_counts(
     about: dict[str, Any],
     told: set[str],
 ) -> None:
-    """A whole answer's first byte is its last; cut short is not fast; unknown is nothing."""
+    """The first byte of an unstreamed answer is its last; an aborted request was not fast."""
     exporter.on_stored([request_row(**_ended(clock, **about)) for _ in range(10)], [])
     names = {each.name for each in RECENT}
     found = {family.name for family in exporter.collect()} & names
     assert found == {f"tailspan_recent_{stem}_seconds" for stem in told}
 
 
-def test_hostile_labels_make_no_more_windows_than_there_is_room(
-    clock: Any, request_row: Row
-) -> None:
-    """Ten thousand models share one `other`."""
+def test_hostile_labels_make_a_bounded_number_of_windows(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
     exporter.on_stored([request_row(**_ended(clock, model=f"m{n}")) for n in range(10_000)], [])
     name = "tailspan_recent_model_ttft_seconds"
@@ -136,8 +118,7 @@ def test_hostile_labels_make_no_more_windows_than_there_is_room(
     assert len(exporter._latencies._by_model) == 4
 
 
-def test_what_nobody_scrapes_is_dropped_all_the_same(clock: Any, request_row: Row) -> None:
-    """Replicas come and go for weeks."""
+def test_windows_are_dropped_without_scrapes(clock: Any, request_row: Row) -> None:
     recent = RecentLatencies()
     for n in range(50):
         clock.advance(400)
@@ -150,7 +131,6 @@ def test_what_nobody_scrapes_is_dropped_all_the_same(clock: Any, request_row: Ro
     st.lists(st.tuples(st.integers(-40, 2), st.integers(-3, 3), st.integers(0, 12)), max_size=60)
 )
 def test_a_window_is_the_sum_of_its_slices(events: list[tuple[int, int, int]]) -> None:
-    """However late and in whatever order they come, and however far it slides between."""
     window, now, held = SlidingCounts(), 1_000, []
     for offset, bin_, passed in events:
         now += passed
@@ -167,7 +147,6 @@ def test_a_window_is_the_sum_of_its_slices(events: list[tuple[int, int, int]]) -
 
 
 def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
-    """However they are added, and they leave as they came."""
     window, bins = SlidingCounts(), np.random.default_rng(7).integers(-300, 300, 9_000)
     for part in np.split(bins.astype(np.int16), [3, 900, 1_100, 5_000]):
         window.add(part, 1)
@@ -179,10 +158,7 @@ def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
     assert window.copy() == ([7], {7: 1})
 
 
-def test_a_scrape_is_of_one_moment(
-    exporter: PrometheusExporter, request_row: Row, clock: Any
-) -> None:
-    """What is counted while the text is written is in the next one."""
+def test_a_scrape_is_consistent(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:
     exporter.on_stored([request_row(**_ended(clock)) for _ in range(8)], [])
     families = exporter.collect()
     first = next(families)
@@ -193,22 +169,17 @@ def test_a_scrape_is_of_one_moment(
 
 
 def test_slices_make_up_the_window() -> None:
-    """Twenty of fifteen seconds."""
     assert SLICES * SLICE_NS == 300 * 10**9
 
 
 def test_an_engine_alone_has_no_latency(
     exporter: PrometheusExporter, sample_row: Callable[..., EngineSample]
 ) -> None:
-    """Samples bring no window into being."""
     exporter.on_stored([], [sample_row()])
     assert not [f for f in exporter.collect() if f.name.startswith("tailspan_recent")]
 
 
-def test_what_was_counted_in_the_future_is_not_recent(
-    exporter: PrometheusExporter, request_row: Row, clock: Any
-) -> None:
-    """Our clock was ahead for a while, and is right again."""
+def test_future_counts_are_left(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:
     clock.advance(8 * 86_400)
     ahead = [request_row(**_ended(clock, ttft_s=9.0, e2e_s=10.0)) for _ in range(400)]
     exporter.on_stored(ahead, [])

@@ -1,5 +1,3 @@
-"""Quantiles of many windows at once: each is what it would be alone."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +12,6 @@ windows = st.dictionaries(st.integers(-600, 400), st.integers(1, 300), min_size=
 
 @given(st.lists(windows, max_size=6))
 def test_each_window_has_its_own_quantiles(counts: list[dict[int, int]]) -> None:
-    """At the same rank, to the last digit; absent where too few requests tell."""
     told = [*quantiles_s([Counted(sorted(each), each) for each in counts], LABELS)]
     assert told == [
         (window, label, quantile_s(each, float(label)))

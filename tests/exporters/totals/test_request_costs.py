@@ -1,5 +1,3 @@
-"""What a scrape reads of cost."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -23,25 +21,20 @@ PRICE = 0.001
 
 @pytest.fixture
 def exporter(clock: Any) -> PrometheusExporter:
-    """An exporter that knows what engines cost."""
     return PrometheusExporter(clock_unix_ns=clock, usd_per_s=lambda replica, engine: PRICE)
 
 
 def priced(row: Row, billed_s: float, **changes: Any) -> RequestTimeline:
-    """A request with its cost, by the ledger if not said otherwise."""
+    """A request with its cost, priced by the ledger by default."""
     about: dict[str, Any] = {"engine": 0, "priced_by": PricedBy.LEDGER, "wasted_s": 0.0}
     return row(billed_s=billed_s, cost_usd=billed_s * PRICE, **{**about, **changes})
 
 
 def value(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
-    """One series."""
     return exporter.registry.get_sample_value(name, labels)
 
 
-def test_requests_are_told_apart_by_how_they_were_priced(
-    exporter: PrometheusExporter, request_row: Row
-) -> None:
-    """By the ledger or by tokens; and how many requests each is the cost of."""
+def test_requests_differ_by_how_priced(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [
             priced(request_row, 2.0),
@@ -56,14 +49,12 @@ def test_requests_are_told_apart_by_how_they_were_priced(
 
 
 def test_what_was_computed_again_is_apart(exporter: PrometheusExporter, request_row: Row) -> None:
-    """It is no part of what the request itself cost."""
     exporter.on_stored([priced(request_row, 2.0, wasted_s=0.5)], [])
     assert value(exporter, "tailspan_cost_usd_total", **PAIR) == pytest.approx(0.002)
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == pytest.approx(0.0005)
 
 
 def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
-    """Over all replicas."""
     exporter.on_stored(
         [priced(request_row, 1.0, tenant="acme", replica=each) for each in ("r1", "r2")], []
     )
@@ -73,7 +64,6 @@ def test_a_tenant_has_costs_of_its_own(exporter: PrometheusExporter, request_row
 
 
 def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
-    """Absent, not 0; the engine's seconds are known all the same."""
     exporter = PrometheusExporter(clock_unix_ns=clock)
     exporter.on_stored([request_row(billed_s=2.0, wasted_s=1.0)], [sample_row()])
     text = generate_latest(exporter.registry).decode()
@@ -83,10 +73,8 @@ def test_what_has_no_price_has_no_series(clock: Any, request_row: Row, sample_ro
     assert f"{ENGINE_UP.name}{{" in text
 
 
-def test_costs_stand_at_zero_once_an_engine_has_a_price(
-    exporter: PrometheusExporter, sample_row: Sample
-) -> None:
-    """Or the first request would be missed; and its price a second is told."""
+def test_costs_start_at_zero_with_a_price(exporter: PrometheusExporter, sample_row: Sample) -> None:
+    """Otherwise `rate` would miss the first request."""
     exporter.on_stored([], [sample_row()])
     assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0
@@ -97,7 +85,6 @@ def test_costs_stand_at_zero_once_an_engine_has_a_price(
 def test_bills_sum(
     exporter: PrometheusExporter, request_row: Row, sample_row: Sample, clock: Any
 ) -> None:
-    """Requests, what was wasted, idle: here the engine was busy for them alone."""
     for at in range(11):
         exporter.on_stored([], [sample_row(busy_s_total=at * 0.5)])
         clock.advance(1)
@@ -113,7 +100,6 @@ def test_bills_sum(
 
 
 def test_costs_are_capped_like_all_else(clock: Any, request_row: Row) -> None:
-    """Ten thousand tenants are two, and `other`."""
     exporter = PrometheusExporter(
         clock_unix_ns=clock, labels=Labels(limit=2), usd_per_s=lambda replica, engine: PRICE
     )

@@ -1,5 +1,3 @@
-"""Totals over requests: each counted once, under what is known of it."""
-
 from collections.abc import Callable
 
 import pytest
@@ -23,14 +21,12 @@ def _bulk(*requests: RequestTimeline) -> RequestBatch:
 
 
 def _totals(*requests: RequestTimeline) -> PairTotals:
-    """Of requests of one pair."""
     totals = RequestTotals()
     totals.add(_bulk(*requests))
     return totals.copy()[PAIR]
 
 
 def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None:
-    """Seven latencies, three token counts, one outcome."""
     totals = _totals(request_row())
     assert set(totals.histograms) == {histogram.name for histogram in HISTOGRAMS}
     assert totals.counts.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
@@ -38,7 +34,6 @@ def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None
 
 
 def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
-    """`le` means at most."""
     totals = _totals(request_row(queue_s=0.3))
     held = totals.histograms["tailspan_queue_seconds"]
     bounds = next(each.bounds_s for each in HISTOGRAMS if each.field == "queue_s")
@@ -47,7 +42,6 @@ def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
 
 
 def test_the_unknown_is_not_observed(request_row: Factory) -> None:
-    """None makes no observation and no token; a one-token answer has no TPOT."""
     totals = _totals(request_row(output_tokens=1, itl_max_s=None, cached_tokens=None))
     assert "tailspan_tpot_seconds" not in totals.histograms
     assert "tailspan_itl_max_seconds" not in totals.histograms
@@ -55,21 +49,19 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
 
 
 def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
-    """An abort's wait in the queue is a wait; its end-to-end time is not an answer's."""
     totals = _totals(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
     assert totals.counts.outcomes[Outcome.ABORT] == 1
 
 
 def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> None:
-    """It never reached the engine."""
     totals = _totals(request_row(outcome=Outcome.REJECTED))
     assert not totals.histograms
     assert totals.counts.outcomes[Outcome.REJECTED] == 1
 
 
 def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
-    """A counter born at 1 loses its first event to every rate."""
+    """A counter that first appears at 1 loses that event to `rate`."""
     totals = RequestTotals()
     totals.expect(PAIR)
     assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)
@@ -77,7 +69,6 @@ def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
 
 
 def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
-    """A scrape in progress does not see what is counted meanwhile."""
     totals = RequestTotals()
     totals.add(_bulk(request_row()))
     copy = totals.copy()
@@ -86,8 +77,7 @@ def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
     assert sum(copy[PAIR].histograms["tailspan_e2e_seconds"].counts) == 1
 
 
-def test_time_is_told_by_phase_and_part(request_row: Factory) -> None:
-    """Phases sum to the whole, parts to their phase; what lacks a phase has none counted."""
+def test_time_is_counted_by_phase_and_part(request_row: Factory) -> None:
     split = dict.fromkeys((f"queue_{part}_s" for part in ("seats", "kv", "budget", "held")), 0.01)
     totals = _totals(request_row(**split, queue_step_s=0.16), request_row(frontend_s=None))
     assert totals.phased == 1
@@ -97,7 +87,6 @@ def test_time_is_told_by_phase_and_part(request_row: Factory) -> None:
 
 
 def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
-    """By its trace id, its own value, and when it ended."""
     rows = [request_row(ttft_s=ttft_s) for ttft_s in (0.31, 0.45, 3.0)]
     totals, last = _totals(*rows), rows[-1]
     exemplars = totals.histograms["tailspan_ttft_seconds"].exemplars
@@ -107,10 +96,7 @@ def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from(["r1", "r2"])), min_size=1))
-def test_every_observation_is_in_one_bucket(
-    request_row: Factory, told: list[tuple[float, str]]
-) -> None:
-    """Buckets sum to the count, values to the sum, whoever else is counted with them."""
+def test_each_value_is_in_one_bucket(request_row: Factory, told: list[tuple[float, str]]) -> None:
     totals = RequestTotals()
     totals.add(_bulk(*(request_row(ttft_s=value, replica=replica) for value, replica in told)))
     for (_, replica), each in totals.copy().items():
@@ -121,7 +107,6 @@ def test_every_observation_is_in_one_bucket(
 
 
 def test_requests_of_several_labels_are_counted_apart(request_row: Factory) -> None:
-    """In one go, and each as if it were alone."""
     rows = [
         request_row(replica=f"r{n % 3}", tenant=f"t{n % 2}", ttft_s=0.1 * n, cached_tokens=n)
         for n in range(12)
@@ -145,7 +130,6 @@ def _alone(rows: list[RequestTimeline], replica: int) -> PairTotals:
 
 
 def test_costs_are_summed_where_they_are_known(request_row: Factory) -> None:
-    """A request without a price adds nothing, and makes no cost 0."""
     tenants = TenantTotals()
     tenants.add(_bulk(request_row()))
     assert tenants.copy()["llama", ""].costs == {}

@@ -1,5 +1,3 @@
-"""Good and all, on /metrics, from the exact threshold."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,6 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def exporter(clock: Any) -> PrometheusExporter:
-    """With two objectives in force."""
     fast = parse("ttft_s <= 0.5", GOOD)
     return PrometheusExporter(
         clock_unix_ns=clock,
@@ -39,7 +36,6 @@ def _excluded(exporter: PrometheusExporter, reason: str) -> float | None:
 
 
 def test_counters_stand_at_zero_before_the_first_request(exporter: PrometheusExporter) -> None:
-    """A counter born at 1 loses its first event."""
     assert _counts(exporter, "all") == (0, 0)
     assert _counts(exporter, "a") == (0, 0)
     assert [_excluded(exporter, r) for r in ("aborted", "client_error", "unknown", "late")] == [
@@ -50,10 +46,7 @@ def test_counters_stand_at_zero_before_the_first_request(exporter: PrometheusExp
     ]
 
 
-def test_a_request_counts_where_it_is_meant_and_by_the_exact_threshold(
-    exporter: PrometheusExporter, request_row: Row
-) -> None:
-    """Half a second is kept; a nanosecond more is not."""
+def test_thresholds_are_exact(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [
             request_row(ttft_s=0.5, tenant="a"),
@@ -66,10 +59,7 @@ def test_a_request_counts_where_it_is_meant_and_by_the_exact_threshold(
     assert _counts(exporter, "a") == (1, 1)
 
 
-def test_what_cannot_be_counted_is_counted_as_such(
-    exporter: PrometheusExporter, request_row: Row
-) -> None:
-    """Left out of both sums, and in sight."""
+def test_uncountable_requests_are_counted(exporter: PrometheusExporter, request_row: Row) -> None:
     exporter.on_stored(
         [
             request_row(outcome=Outcome.ABORT, ttft_s=None, output_tokens=0, e2e_s=0.2),
@@ -82,10 +72,10 @@ def test_what_cannot_be_counted_is_counted_as_such(
     assert [_excluded(exporter, r) for r in ("aborted", "client_error", "unknown")] == [1, 1, 1]
 
 
-def test_a_request_of_an_hour_ago_is_not_counted_as_of_now(
+def test_late_requests_do_not_count(
     exporter: PrometheusExporter, request_row: Row, clock: Any
 ) -> None:
-    """A replay must wake nobody."""
+    """A replay must not page."""
     clock.advance(3600)
     exporter.on_stored([request_row(ttft_s=9.0)], [])
     assert _counts(exporter, "all") == (0, 0)
@@ -93,17 +83,13 @@ def test_a_request_of_an_hour_ago_is_not_counted_as_of_now(
 
 
 def test_a_repeated_request_is_one_event(exporter: PrometheusExporter, request_row: Row) -> None:
-    """As everywhere on /metrics."""
     row = request_row(ttft_s=0.1)
     exporter.on_stored([row, row], [])
     exporter.on_stored([row], [])
     assert _counts(exporter, "all") == (1, 1)
 
 
-def test_each_group_with_a_place_has_counters_and_the_rest_has_one(
-    clock: Any, request_row: Row
-) -> None:
-    """A thousand made-up tenants are one series; a group without requests stands at 0."""
+def test_groups_beyond_the_cap_share_one_counter(clock: Any, request_row: Row) -> None:
     grouped = Goodput(None, parse("ttft_s <= 0.5", GOOD), ("tenant",))
     exporter = PrometheusExporter(
         clock_unix_ns=clock,

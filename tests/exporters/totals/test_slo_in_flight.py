@@ -1,5 +1,3 @@
-"""Requests in flight on /metrics: counted once, and never taken back."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,8 +8,8 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
 from exporters.prometheus import PrometheusExporter
-from telemetry.in_flight import InFlightRequest
 from telemetry.requests import Outcome, RequestTimeline, Source
+from tests.alerts.in_flight import report_of
 
 S = 10**9
 Row = Callable[..., RequestTimeline]
@@ -19,7 +17,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def made(clock: Any) -> Callable[[], PrometheusExporter]:
-    """A collector's exporter, with an objective on TTFT and one on E2E."""
+    """Make an exporter with an objective on TTFT and one on E2E."""
 
     def make() -> PrometheusExporter:
         objectives = {
@@ -32,7 +30,6 @@ def made(clock: Any) -> Callable[[], PrometheusExporter]:
 
 
 def counts(exporter: PrometheusExporter, slo: str) -> tuple[int, int]:
-    """Good and all."""
     value = exporter.registry.get_sample_value
     good = value("tailspan_slo_good_events_total", {"slo": slo})
     events = value("tailspan_slo_events_total", {"slo": slo})
@@ -41,97 +38,74 @@ def counts(exporter: PrometheusExporter, slo: str) -> tuple[int, int]:
     return int(good), int(events)
 
 
-def report(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
-    """What its server says of a request while it runs."""
-    return InFlightRequest(
-        span_id=row.span_id,
-        trace_id=row.trace_id,
-        received_unix_ns=row.received_unix_ns,
-        seen_unix_ns=row.received_unix_ns + round(age_s * S),
-        source=row.source,
-        reported_in_flight_s=before_s,
-    )
-
-
 @pytest.fixture
 def row(request_row: Row, clock: Any) -> RequestTimeline:
-    """A request that hangs for 30 s before its first byte."""
     return request_row(received_unix_ns=clock() - 30 * S, e2e_s=30.0, ttft_s=29.0)
 
 
 def test_a_hung_request_counts_once(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """With the first report that shows it, for each objective; then neither report nor row does."""
     exporter = made()
-    exporter.on_in_flight_stored([report(row, 6)])
+    exporter.on_in_flight_stored([report_of(row, 6)])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 0))
-    exporter.on_in_flight_stored([report(row, 16, 6)])
-    exporter.on_in_flight_stored([report(row, 16, 6)])  # its answer was lost
+    exporter.on_in_flight_stored([report_of(row, 16, 6)])
+    exporter.on_in_flight_stored([report_of(row, 16, 6)])  # its answer was lost
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 1))
     exporter.on_stored([replace(row, reported_in_flight_s=16.0)], [])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 1), (0, 1))
 
 
-def test_a_restart_and_a_second_collector_count_it_no_second_time(
-    made: Callable[..., Any], row: RequestTimeline
-) -> None:
-    """Each knows from the message alone what was counted before it, wherever that was."""
+def test_restarts_and_copies_count_it_once(made: Callable[..., Any], row: RequestTimeline) -> None:
+    """The message alone holds what was counted before it."""
     before, after, other = made(), made(), made()
-    before.on_in_flight_stored([report(row, 6)])
-    after.on_in_flight_stored([report(row, 16, 6)])
+    before.on_in_flight_stored([report_of(row, 6)])
+    after.on_in_flight_stored([report_of(row, 16, 6)])
     other.on_stored([replace(row, reported_in_flight_s=16.0)], [])
     assert [counts(each, "ttft")[1] for each in (before, after, other)] == [1, 0, 0]
     assert [counts(each, "e2e")[1] for each in (before, after, other)] == [0, 1, 0]
 
 
-def test_a_request_that_was_not_bad_yet_counts_when_it_ends(
-    made: Callable[..., Any], request_row: Row, clock: Any
-) -> None:
-    """Good or bad; an older instrumentation reports nothing in flight."""
+def test_not_yet_bad_counts_at_end(made: Callable[..., Any], request_row: Row, clock: Any) -> None:
     exporter = made()
     row = request_row(received_unix_ns=clock() - 30 * S, e2e_s=11.0, ttft_s=0.2)
-    exporter.on_in_flight_stored([replace(report(row, 6), ttft_s=0.2)])
+    exporter.on_in_flight_stored([replace(report_of(row, 6), ttft_s=0.2)])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((0, 0), (0, 0))
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     exporter.on_stored([request_row(received_unix_ns=clock() - S, e2e_s=1.0, ttft_s=0.9)], [])
     assert (counts(exporter, "ttft"), counts(exporter, "e2e")) == ((1, 2), (2, 2))
 
 
-def test_a_row_before_its_report_counts_once(
-    made: Callable[..., Any], row: RequestTimeline
-) -> None:
-    """Logs and traces travel on their own ways."""
+def test_a_row_before_its_report_is_counted(made: Callable[..., Any], row: RequestTimeline) -> None:
+    """Logs and traces travel separately."""
     exporter = made()
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
-    exporter.on_in_flight_stored([report(row, 6)])
+    exporter.on_in_flight_stored([report_of(row, 6)])
     assert counts(exporter, "ttft") == (0, 1)
 
 
 def test_a_counter_takes_nothing_back(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """Not even where the request turns out to be its client's fault."""
     exporter = made()
-    exporter.on_in_flight_stored([report(row, 6)])
+    exporter.on_in_flight_stored([report_of(row, 6)])
     refused = replace(row, outcome=Outcome.REJECTED, http_status=400, reported_in_flight_s=6.0)
     exporter.on_stored([refused], [])
     assert counts(exporter, "ttft") == (0, 1)
 
 
 def test_a_report_of_long_ago_is_late(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """As a row is: Prometheus cannot date it back."""
+    """Prometheus cannot backdate it."""
     exporter = made()
     old = replace(row, received_unix_ns=row.received_unix_ns - 400 * S)
-    exporter.on_in_flight_stored([report(old, 6)])
+    exporter.on_in_flight_stored([report_of(old, 6)])
     late = {"slo": "ttft", "reason": "late"}
     value = exporter.registry.get_sample_value
     assert counts(exporter, "ttft") == (0, 0)
     assert value("tailspan_slo_excluded_events_total", late) == 1
 
 
-def test_simulated_reports_say_so(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """As simulated rows do."""
+def test_simulated_reports_are_marked(made: Callable[..., Any], row: RequestTimeline) -> None:
     exporter = made()
-    exporter.on_in_flight_stored([report(row, 6)])
+    exporter.on_in_flight_stored([report_of(row, 6)])
     assert exporter.registry.get_sample_value("tailspan_simulated_data") == 0
-    exporter.on_in_flight_stored([report(replace(row, source=Source.SIMULATOR), 7)])
+    exporter.on_in_flight_stored([report_of(replace(row, source=Source.SIMULATOR), 7)])
     assert exporter.registry.get_sample_value("tailspan_simulated_data") == 1
 
 
@@ -148,33 +122,29 @@ def test_simulated_reports_say_so(made: Callable[..., Any], row: RequestTimeline
 def test_a_hung_request_counts_once_in_its_group(
     clock: Any, row: RequestTimeline, by: str, group: Any, placed: list[str], counted: str
 ) -> None:
-    """In the group of its row, or in that of all others."""
     exporter = grouped(clock, by, placed)
     about = {by: group}
     row = replace(row, **about)
-    exporter.on_in_flight_stored([replace(report(row, 6), **about)])
-    exporter.on_in_flight_stored([replace(report(row, 16, 6), **about)])
+    exporter.on_in_flight_stored([replace(report_of(row, 6), **about)])
+    exporter.on_in_flight_stored([replace(report_of(row, 16, 6), **about)])
     assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
     exporter.on_stored([replace(row, reported_in_flight_s=16.0)], [])
     assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
 
 
-def test_a_group_that_gets_its_place_before_the_row_counts_it_no_second_time(
-    clock: Any, row: RequestTimeline
-) -> None:
-    """It was counted in `other`, and a counter takes nothing back."""
+def test_a_request_keeps_the_group_it_was_counted_in(clock: Any, row: RequestTimeline) -> None:
     placed: list[str] = []
     exporter, row = grouped(clock, "tenant", placed), replace(row, tenant="acme")
-    exporter.on_in_flight_stored([replace(report(row, 6), tenant="acme")])
+    exporter.on_in_flight_stored([replace(report_of(row, 6), tenant="acme")])
     placed.append("acme")
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     assert events(exporter, "tenant") == {"other": 1, "acme": 0}
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestTimeline) -> None:
-    """Only then is it known which engine it was."""
+    """Its engine is not known before."""
     exporter, row = grouped(clock, "engine", ["0"]), replace(row, engine=0)
-    exporter.on_in_flight_stored([report(row, 6)])
+    exporter.on_in_flight_stored([report_of(row, 6)])
     assert events(exporter, "engine") == {"other": 0, "0": 0}
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     assert events(exporter, "engine") == {"other": 0, "0": 1}
@@ -191,7 +161,6 @@ def grouped(clock: Any, by: str, placed: list[str]) -> PrometheusExporter:
 
 
 def events(exporter: PrometheusExporter, by: str) -> dict[str, int]:
-    """All events, by group."""
     name = "tailspan_slo_events_total"
     return {
         sample.labels[by]: int(sample.value)

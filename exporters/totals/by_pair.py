@@ -1,0 +1,48 @@
+"""Totals for each pair of labels."""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, Self, TypeVar
+
+from exporters.totals.request_batch import Pair
+
+
+class _Copied(Protocol):
+    def copy(self) -> Self:
+        """Return a copy."""
+
+
+T = TypeVar("T", bound=_Copied)
+
+
+class ByPair(Generic[T]):
+    """The totals of each pair.
+
+    Args:
+        empty: makes the totals of a new pair.
+    """
+
+    def __init__(self, empty: Callable[[], T]) -> None:
+        self._empty = empty
+        self._by_pair: dict[Pair, T] = {}
+
+    def expect(self, pair: Pair) -> T:
+        """Return the totals of a pair. A pair created before its first request has series that are
+        0; otherwise a rate would miss that request."""
+        totals = self._by_pair.get(pair)
+        if totals is None:
+            totals = self._by_pair[pair] = self._empty()
+        return totals
+
+    def forget(self, pairs: set[Pair]) -> None:
+        """Remove pairs beyond the limit."""
+        for pair in pairs:
+            del self._by_pair[pair]
+
+    @property
+    def pairs(self) -> set[Pair]:
+        """The pairs with totals."""
+        return set(self._by_pair)
+
+    def copy(self) -> dict[Pair, T]:
+        """Return a copy."""
+        return {pair: totals.copy() for pair, totals in self._by_pair.items()}
