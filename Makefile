@@ -5,9 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --durations=30
 SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
-# A file's tests share its servers; a vLLM takes 2 GB.
-FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile
+# A file's tests share its servers; a vLLM takes 2 GB. No more files at once than cores: four at
+# once on two cores ran into time limits. xdist would keep the files with the fewest tests for the
+# end, which are those that take longest; tests/real/conftest.py puts them first.
+FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_QUIET ?= --quiet --disable-pip-version-check
+
+# The tests start hundreds of processes: what one of them has compiled serves the others.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-real lint docs bench vllm generate

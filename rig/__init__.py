@@ -1,4 +1,4 @@
-"""The rig: a real vLLM on this machine's CPU, with a tiny random model.
+"""The rig: a real vLLM on this machine's CPU, with a small model of random weights.
 
-For trying Tailspan and for its tests; a server of your own needs none of this.
+Use it to try Tailspan. The tests use it as well. You do not need it to monitor your own server.
 """

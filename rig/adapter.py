@@ -1,7 +1,7 @@
-"""Make a LoRA adapter of random weights for the tiny model, in PEFT's format.
+"""Create a LoRA adapter of random weights for the rig's model, in PEFT's format.
 
-Run inside vLLM's own environment: `python adapter.py DIR`; then
-`python -m rig.serve -- --enable-lora --max-lora-rank 8 --lora-modules ada=DIR`.
+Run it inside vLLM's own environment: `python adapter.py DIR`. Then run `python -m rig.serve --
+--enable-lora --max-lora-rank 8 --lora-modules ada=DIR`.
 """
 
 import json
@@ -13,7 +13,7 @@ TARGETS = ("q_proj", "v_proj")
 
 
 def build(model: Path, folder: Path) -> None:
-    """Write an adapter of the model in `model` into `folder`."""
+    """Write an adapter for the model in the folder `model` into `folder`."""
     import torch
     from safetensors.torch import load_file, save_file
 

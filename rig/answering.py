@@ -1,4 +1,5 @@
-"""Servers on loopback that answer as a test wants: HTTP by a function, or bytes by a manner."""
+"""Test servers on the loopback. A function that the test gives answers HTTP requests or handles the
+bytes of a connection."""
 
 import contextlib
 import socket
@@ -13,7 +14,7 @@ JOIN_S = 20.0
 
 
 class Asked(NamedTuple):
-    """A request; names of headers are lower-case."""
+    """A received request. Names of headers are in lower case."""
 
     method: str
     path: str
@@ -22,7 +23,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer; its length is sent in addition to its headers."""
+    """An answer. The server adds the header Content-Length."""
 
     status: int = 200
     body: bytes = b""
@@ -31,14 +32,14 @@ class Reply(NamedTuple):
 
 @dataclass
 class HttpServer:
-    """A running server, and what it was asked so far."""
+    """A running server, and the requests that it has received so far."""
 
     port: int
     asked: list[Asked] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -46,8 +47,8 @@ class HttpServer:
 def answering(
     reply: Callable[[Asked], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
 ) -> Iterator[HttpServer]:
-    """Run an HTTP server on a free port; requests are answered on a thread each, None by hanging
-    up."""
+    """Run an HTTP server on a free port. A thread answers each request; a reply of None closes the
+    connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = version
@@ -57,14 +58,14 @@ def answering(
             headers = {name.lower(): value for name, value in self.headers.items()}
             asked = Asked(self.command, self.path, headers, body)
             here.asked.append(asked)
-            if (said := reply(asked)) is None:
+            if (answer := reply(asked)) is None:
                 return
-            with contextlib.suppress(OSError):  # the client has left
-                self.send_response(said.status)
-                for name, value in {"Content-Length": len(said.body), **said.headers}.items():
+            with contextlib.suppress(OSError):  # the client has disconnected
+                self.send_response(answer.status)
+                for name, value in {"Content-Length": len(answer.body), **answer.headers}.items():
                     self.send_header(name, str(value))
                 self.end_headers()
-                self.wfile.write(said.body)
+                self.wfile.write(answer.body)
 
         do_GET = do_POST = do_PUT = _any  # noqa: N815 -- names of the standard library's
 
@@ -84,12 +85,14 @@ def answering(
 
 
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
-"""Handles a connection, given what it sent first; the event is set at the end."""
+"""A function that handles a connection. It receives the connection, the first bytes that the client
+sent, and an event that is set when the server stops."""
 
 
 @contextmanager
 def speaking() -> Iterator[Callable[[Manner], str]]:
-    """Serve a manner to whoever connects, on a free port each; its address."""
+    """Yield a function that starts a server on a free port, whose connections a `Manner` handles.
+    The function returns the server's address."""
     ending = threading.Event()
     threads: list[threading.Thread] = []
 

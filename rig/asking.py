@@ -1,4 +1,5 @@
-"""What the panels of a dashboard get from a Prometheus, with variables filled as Grafana does."""
+"""Run the queries of a dashboard's panels on a Prometheus. Variables are filled in as in
+Grafana."""
 
 import re
 import time
@@ -16,11 +17,11 @@ class Series(NamedTuple):
     legend: str
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Unix seconds and value, in the order of time."""
+    """Instants in unix seconds with their values, in order of time."""
 
 
 class Answer(NamedTuple):
-    """What a query of a panel got."""
+    """The result of a panel's query."""
 
     panel: Panel
     query: Query
@@ -29,19 +30,19 @@ class Answer(NamedTuple):
 
 
 def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
-    """Every query of every panel, over the last so-many seconds.
+    """Return the results of every query of every panel, over the last `range_s` seconds.
 
     Args:
-        here: who is asked.
-        board: whose panels.
-        range_s: over which the panels are drawn.
-        one: whether a reader has chosen one value of each variable, and not all.
+        here: the running Prometheus.
+        board: the dashboard.
+        range_s: time range of the panels in seconds.
+        one: True selects the first value of each variable; False selects all values.
     """
     values = _values(here, board, one)
     end = time.time()
     start = end - range_s
     step_s = max(here.scrape_s, range_s / 300)
-    # Grafana's own rule: max(step + scrape interval, 4 × scrape interval).
+    # Grafana computes the interval as max(step + scrape interval, 4 × scrape interval).
     interval_s = max(step_s + here.scrape_s, 4 * here.scrape_s)
     built_in = {"__rate_interval": f"{round(interval_s * 1000)}ms", "__range": f"{range_s}s"}
     found = []
@@ -57,15 +58,15 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
 
 
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
-    """Each variable as Grafana fills it in: all, as the page has it before anything is chosen, or
-    the first."""
+    """Return the value of each variable as Grafana fills it in: all values, or the first if `one`
+    is True."""
     values: dict[str, str] = {}
     for name in board.variables:
         asked = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
         assert asked is not None, VARIABLES[name].query
         matcher = _filled(asked[1], values)
         found = here.ask(f"label/{asked[2]}/values", **{"match[]": matcher})
-        assert found, f"nothing to choose: {name}"
+        assert found, f"variable without values: {name}"
         if one:
             values[name] = re.escape(found[0])
         else:
@@ -89,7 +90,7 @@ def _series(query: Query, data: dict[str, Any]) -> list[Series]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Its values; of a native histogram, how many were observed."""
+    """Yield the values of a series. For a native histogram, yield the number of observations."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

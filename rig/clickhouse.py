@@ -1,4 +1,4 @@
-"""ClickHouse without a server: chdb is its engine, in this process."""
+"""Run ClickHouse without a server. The package chdb runs ClickHouse's engine in this process."""
 
 from pathlib import Path
 
@@ -6,14 +6,15 @@ from sqlalchemy import create_engine
 
 
 class ClickHouses:
-    """Databases of the ClickHouse in this process, which has one folder for all; one at a time."""
+    """Creates databases in this process's ClickHouse. ClickHouse has a single folder here, so only
+    one database exists at a time."""
 
     def __init__(self, path: Path) -> None:
         self._options = f"?interface=chdb&path={path}"
         self._number = 0
 
     def new(self) -> str:
-        """The URL of an empty one; the one before is gone."""
+        """Return the URL of an empty database. The previous database is dropped."""
         engine = create_engine(f"clickhousedb://localhost/default{self._options}")
         with engine.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE IF EXISTS test_{self._number} SYNC")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what `make test-real` needs from Debian and is missing, where we may: as root, with
-# apt-get. Says what became of each in a line, and never fails: a test that lacks
-# something skips itself and says why. Leaves no service running that a package brings.
+# Installs the missing Debian packages that `make test-real` needs, if it runs as root and apt-get
+# exists. Prints one line per package and never fails: a test without its package is skipped with a
+# reason. Services that come with the packages are not left running.
 set -u
 
 # command, package, the service that the package brings
@@ -33,7 +33,7 @@ apt() {
         "$@" >"$log" 2>&1 </dev/null
 }
 
-# Before the first package: no service is to start while apt unpacks it.
+# Called before the first package, so that apt starts no service while it unpacks a package.
 prepare() {
     if [ -n "$updated" ]; then return; fi
     updated=yes
@@ -42,14 +42,14 @@ prepare() {
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
     fi
-    apt update  # if it fails, the lists that are there may still do
+    apt update  # if it fails, the existing lists may be sufficient
 }
 
 why_not() {
     if ! command -v apt-get >/dev/null; then
-        echo "this is no Debian (no apt-get)"
+        echo "this is not Debian (no apt-get)"
     elif [ "$(id -u)" != 0 ]; then
-        echo "not root; by hand: apt-get install $1"
+        echo "not root; run as root: apt-get install $1"
     fi
 }
 
@@ -67,7 +67,7 @@ install() {
     prepare
     if apt install --no-install-recommends "$package" && command -v "$command" >/dev/null; then
         say "$command" "installed ($package $(dpkg-query -W -f '${Version}' "$package"))"
-        # Nor is it to start with the machine.
+        # Do not start the service at boot either.
         if [ "$service" != - ] && command -v systemctl >/dev/null; then
             systemctl disable --now "$service" >/dev/null 2>&1 </dev/null
         fi

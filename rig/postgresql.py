@@ -1,4 +1,4 @@
-"""A PostgreSQL of Debian's, in a folder of its own, to be stopped and started by the tests."""
+"""Run Debian's PostgreSQL in its own folder, for tests that stop and start it."""
 
 import os
 import pwd
@@ -11,17 +11,19 @@ from typing import Self
 from rig.install import NotHereError
 from rig.ports import free_port
 
-USER, PASSWORD = "tailspan", "only for this test"
+USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
+_WITHOUT_PRIVILEGES = 65_534
+"""The id of the user without privileges, as Linux distributions define it."""
 
 
 class PostgreSQL:
     """A server on a free port of the loopback, with an empty database `tailspan`.
 
-    It runs as an unprivileged user, because as root it refuses to.
+    The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Raises:
-        NotHereError: there is none on this machine.
+        NotHereError: PostgreSQL is not installed.
     """
 
     def __init__(self) -> None:
@@ -48,24 +50,24 @@ class PostgreSQL:
         shutil.rmtree(self._folder)
 
     def url(self, *, password: str = PASSWORD, database: str = "postgres", schema: str = "") -> str:
-        """The URL that Tailspan is given."""
+        """Return the database URL for Tailspan."""
         options = f"?options=-csearch_path%3D{schema}" if schema else ""
         secret = password.replace(" ", "%20")
         return f"postgresql+psycopg://{USER}:{secret}@127.0.0.1:{self.port}/{database}{options}"
 
     @property
     def dsn(self) -> str:
-        """The same for the driver."""
+        """Return the database's address in the driver's format."""
         return self.url().replace("+psycopg", "")
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder}"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; "immediate" is a crash, "fast" ends its connections first."""
+        """Stop the server. "immediate" is a crash; "fast" ends its connections first."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     @property
@@ -74,12 +76,13 @@ class PostgreSQL:
 
     @property
     def _as_user(self) -> tuple[str, ...]:
-        """What changes the user: subprocess's own `user` forks, and gRPC's threads end a fork."""
+        """Return the command prefix that changes the user. subprocess's own option `user` would
+        fork, and a fork fails if gRPC's threads run."""
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        with output.open("ab") as out:  # no pipe: the server would hold it open
+        with output.open("ab") as out:  # not a pipe, because the server would hold it open
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,
@@ -96,16 +99,16 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Where Debian puts what is not for every user's path."""
+    """Return the folder where Debian installs PostgreSQL's programs, which is not in every PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
-        raise NotHereError("there is no PostgreSQL: apt-get install postgresql")
+        raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")
     return found[-1].parent
 
 
 def _unprivileged() -> str | None:
-    """Whom to run as; None for ourselves."""
+    """Return the user to run as; None for the present user."""
     if os.geteuid() != 0:
         return None
     names = {each.pw_name for each in pwd.getpwall()}
-    return next(name for name in ("postgres", "nobody") if name in names)
+    return "postgres" if "postgres" in names else pwd.getpwuid(_WITHOUT_PRIVILEGES).pw_name

@@ -1,4 +1,4 @@
-"""A program that runs beside a test or a benchmark: what it prints, and its end."""
+"""A program that runs during a test or a benchmark: its output and its exit status."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 PATIENCE_S = 60.0
-"""A safety bound: Tailspan starts in about four seconds."""
+"""Time limit in seconds. Tailspan starts in about four seconds."""
 FREE_PORTS = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
 _PORTS = {
     "grpc": r":(\d+) \(gRPC",
@@ -23,17 +23,18 @@ _PORTS = {
 
 
 class ProgramError(Exception):
-    """A program ended, or did not print what was expected; the message has its last lines."""
+    """A program ended early, or did not print the expected text. The message contains its last
+    lines."""
 
 
 class Program:
-    """A running program. `with` ends it, whatever happened.
+    """A running program. Use it in a `with` statement, which always ends it.
 
     Args:
-        folder: its working directory; its output goes to a file there.
+        folder: its working directory, which also contains a file with its output.
         command: its command line.
-        environ: variables beside those of this process.
-        options: of `subprocess.Popen`.
+        environ: environment variables in addition to those of this process.
+        options: options of `subprocess.Popen`.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class Program:
 
     @property
     def said(self) -> str:
-        """All that it has printed."""
+        """Everything that the program has printed."""
         return self.output.read_text(errors="replace")
 
     def says(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Wait until it has printed a pattern; its last group, or all of it.
+        """Wait until the output contains a pattern. Return its last group, or the whole match.
 
         Raises:
-            ProgramError: it ended before, or it took too long.
+            ProgramError: the program ended before, or the time limit was exceeded.
         """
         deadline = time.monotonic() + within_s
         while (found := re.search(pattern, self.said)) is None:
@@ -85,13 +86,13 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal, if one is given, and wait for the end; the exit status."""
+        """Send a signal if one is given, and wait for the program's end. Return its exit status."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
     def stop(self, within_s: float = 30) -> None:
-        """Ask it to end, and end it when it does not."""
+        """Ask the program to end, and kill it if it does not."""
         if self.process.poll() is None:
             self.process.send_signal(SIGTERM)
             try:
@@ -100,13 +101,13 @@ class Program:
                 self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the program."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
 
     def error(self, what: str) -> ProgramError:
-        """Return an error that names what went wrong and shows the last lines printed."""
+        """Return an error that contains `what` and the last lines of output."""
         lines = "\n".join(self.said.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 
@@ -116,8 +117,8 @@ class Tailspan(Program):
 
     Args:
         folder: its working directory.
-        words: the verb and its options.
-        environ: variables beside those of this process.
+        words: the command's words: the verb and its options.
+        environ: environment variables in addition to those of this process.
     """
 
     def __init__(
@@ -128,15 +129,15 @@ class Tailspan(Program):
         super().__init__(folder, *tailspan_command(*words, *free), environ=environ, **options)
 
     def port(self, of: str) -> int:
-        """Where one of its parts listens: "grpc", "http", "metrics" or "explorer"."""
+        """Return the port of one of its components: "grpc", "http", "metrics" or "explorer"."""
         return int(self.says(_PORTS[of]))
 
     def address(self, of: str) -> str:
-        """The same as a URL."""
+        """Return the URL of one of its components."""
         return f"http://127.0.0.1:{self.port(of)}"
 
     def is_up(self) -> Self:
-        """Wait until all of it is up."""
+        """Wait until all components are up."""
         self.says("Ctrl-C stops it")
         return self
 

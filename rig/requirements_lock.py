@@ -1,10 +1,10 @@
-"""Write what the container image installs, with the hash of each file.
+"""Write the list of packages that the container image installs, with the hash of each file.
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-pip resolves the tested versions (constraints.txt) for the image's Python on both architectures,
-and reports the hash of each wheel without installing it. The file holds names, versions and
-hashes; where they are downloaded from is the configuration of whoever builds the image.
+pip resolves the tested versions (constraints.txt) for the image's Python on both architectures, and
+reports the hash of each wheel without installing it. The file contains only names, versions and
+hashes. The download address is configured when the image is built.
 """
 
 import json
@@ -19,9 +19,10 @@ ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Those that pip takes on the image's Debian 12; pip does not derive the older ones by itself."""
+"""Platform tags that pip accepts on the image's Debian 12. All tags are listed, because pip does
+not add the older ones to a newer one."""
 BUILD: Final = ("hatchling",)
-"""What builds Tailspan's own wheels."""
+"""Packages that build Tailspan's own wheels."""
 
 HEADER: Final = """\
 # What the container image installs: names, versions, and the hashes of the wheels for x86_64 and
@@ -30,7 +31,7 @@ HEADER: Final = """\
 
 
 def needed() -> list[str]:
-    """Return the requirements of both distributions, with every extra that users have."""
+    """Return the requirements of both distributions, with all extras for users."""
     application, plugin = (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         for folder in (ROOT, ROOT / "instrumentation")

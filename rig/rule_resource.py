@@ -1,4 +1,4 @@
-"""The generated rules as a resource of the Prometheus operator.
+"""Write the generated rules as a resource of the Prometheus operator.
 
 python -m rig.rule_resource alerts/rules/tailspan.yaml deploy/kubernetes/rules.yaml
 """
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
-HEAD = "# Made of alerts/rules/tailspan.yaml by `make generate`; not edited by hand.\n"
+HEAD = "# Generated from alerts/rules/tailspan.yaml by `make generate`; do not edit.\n"
 
 
 def resource(rules: str) -> str:
-    """A PrometheusRule with these groups."""
+    """Return a PrometheusRule with these groups."""
     document = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

@@ -1,6 +1,6 @@
-"""Senders of OTLP that do not give up: each message again until it is acknowledged.
+"""OTLP senders that repeat each message until it is acknowledged.
 
-Their answers are kept, for a test to compare with what the store has.
+The answers are recorded, so that a test can compare them with the store.
 """
 
 import threading
@@ -17,19 +17,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 TIMEOUT_S = 10.0
 PAUSE_S = 0.2
-"""Between two tries; shorter than what a collector asks for, to press it."""
+"""Seconds between two attempts. Collectors ask for a longer pause, but the short pause puts them
+under load."""
 
 Message = ExportTraceServiceRequest
 
 
 class Senders:
-    """Threads that send until they are stopped; `with` starts and ends them.
+    """Threads that send until they are stopped. A `with` statement starts and ends them.
 
     Args:
-        make: returns a new message, of spans that were not sent before.
-        http_port: of OTLP over HTTP on the loopback.
-        grpc_port: of OTLP over gRPC; None to send over HTTP alone.
-        each: how many threads a transport.
+        make: returns a new message with spans that were not sent before.
+        http_port: port of OTLP over HTTP on the loopback.
+        grpc_port: port of OTLP over gRPC; None to use HTTP only.
+        each: number of threads per transport.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class Senders:
         each: int = 2,
     ) -> None:
         self.acknowledged: set[str] = set()
-        """Trace ids."""
+        """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """How often each was received: "200", "503", "UNAVAILABLE", "away", …"""
+        """How often each answer was received: "200", "503", "UNAVAILABLE", "away" and so on."""
         self.without_delay: Counter[str] = Counter()
-        """Those of them that ask for a retry, but do not set a delay."""
+        """Answers that ask for a retry without a delay."""
         self._make = make
         self._http = f"http://127.0.0.1:{http_port}/v1/traces"
         self._grpc = f"127.0.0.1:{grpc_port}"
@@ -104,7 +105,7 @@ class Senders:
                 code = error.code().name
                 details = dict(error.trailing_metadata() or ())
                 if "grpc-status-details-bin" not in details:
-                    return "away", False  # no collector's word, but gRPC's own
+                    return "away", False  # the error comes from gRPC and not from a collector
                 retry = RetryInfo.FromString(details.get("google.rpc.retryinfo-bin", b""))
                 if not retry.retry_delay.seconds:
                     self.without_delay[code] += 1
@@ -113,7 +114,7 @@ class Senders:
 
 
 def trace_ids(message: Message) -> set[str]:
-    """The trace ids of a message's spans, in hexadecimal."""
+    """Return the trace ids of a message's spans, in hexadecimal."""
     return {
         span.trace_id.hex()
         for resource in message.resource_spans

@@ -31,12 +31,12 @@ _QUIET = {
 
 
 def command(port: int, extra: Sequence[str] = ()) -> list[str]:
-    """The command line of a server on `port`; `extra` are vLLM's own arguments."""
+    """Return the command line of a server on `port`. `extra` are vLLM's own arguments."""
     return [
         *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
         *("--served-model-name", MODEL_NAME),
         *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
-        # In bfloat16, on a CPU with AMX, a first step of one token ends vLLM 0.32 with SIGILL.
+        # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL in a first step of one token.
         *("--dtype", "float32"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *extra,
@@ -44,12 +44,13 @@ def command(port: int, extra: Sequence[str] = ()) -> list[str]:
 
 
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
-    """A server's environment: telemetry goes to `endpoint`, unless `given` overrides it."""
+    """Return the environment variables of a server that sends telemetry to `endpoint`, unless
+    `given` overrides this."""
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
 
 def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Wait for /health. Returns False when the server ended or took too long."""
+    """Wait for /health. Return False if the server ended or took too long."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -61,7 +62,7 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end, and insist when it does not."""
+    """Ask the server to end, and kill it if it does not."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:
@@ -72,21 +73,21 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
 
 
 def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
-    """Ids of the processes of a server (a session of its own) that run an engine core."""
+    """Return the ids of the processes that run an engine core, in the server's session."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command_line = (folder / "cmdline").read_bytes()
             group = os.getpgid(int(folder.name))
         except (OSError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         if b"EngineCore" in command_line and group == server.pid:
             found.append(int(folder.name))
     return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install what is missing, start the server and stay with it."""
+    """Install what is missing, start the server and wait for its end."""
     parser = argparse.ArgumentParser(
         prog="make vllm", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--endpoint",
         default="http://127.0.0.1:4317",
-        help="where its telemetry goes (OTLP; default http://127.0.0.1:4317)",
+        help="where to send its telemetry (OTLP; default http://127.0.0.1:4317)",
     )
     parser.add_argument("vllm", nargs="*", help="after --: arguments for vLLM itself")
     asked = parser.parse_args(arguments)
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not wait_until_healthy(asked.port, server):
             tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-12:])
-            print(f"vLLM did not come up on port {asked.port}:\n{tail}", file=sys.stderr)
+            print(f"vLLM did not start on port {asked.port}:\n{tail}", file=sys.stderr)
             return 2
         print(
             f"  ready after {time.monotonic() - begun:.0f} s; "

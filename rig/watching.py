@@ -1,6 +1,7 @@
-"""A Tailspan fed by a simulated fleet, and a real Prometheus that scrapes it and runs its rules.
+"""Run a Tailspan with a simulated fleet, and a real Prometheus that scrapes it and evaluates its
+rules.
 
-For the tests of the dashboards, and for their pictures.
+The tests of the dashboards use it, and so does `rig.pictures`.
 """
 
 import json
@@ -25,12 +26,12 @@ PATIENCE_S = 60.0
 
 
 class NotHereError(Exception):
-    """There is no Prometheus on this machine."""
+    """Prometheus is not installed on this machine."""
 
 
 @dataclass
 class Watched:
-    """What runs, and how to ask it."""
+    """The running programs, and functions to query them."""
 
     folder: Path
     url: str
@@ -41,7 +42,7 @@ class Watched:
     simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """The data of an answer of Prometheus' API."""
+        """Return the data of a response of Prometheus' API."""
         query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             document = json.loads(answer.read())
@@ -49,36 +50,36 @@ class Watched:
         return document["data"]
 
     def end_simulation(self) -> None:
-        """Stop the fleet: its engines fall silent."""
+        """Stop the fleet, so that its engines send no more data."""
         assert self.simulator is not None
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the fleet; its engines count from 0."""
+        """Start the fleet. Its engines count from 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
     def start(self, *command: str) -> Program:
-        """Start a program beside the others."""
+        """Start another program."""
         return self.running.enter_context(Program(self.folder, *command))
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Return what is found, once there is something."""
+    """Wait until `found` returns a true value, and return this value."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
             if result := found():
                 return result
         except OSError:
-            pass  # it does not listen yet
+            pass  # The server does not listen yet.
         if time.monotonic() > deadline:
             raise TimeoutError(f"no {what} within {patience_s:g} s")
         time.sleep(0.2)
 
 
 def answers(url: str) -> bool:
-    """Whether it is up."""
+    """Return whether the URL answers."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         return bool(answer.status == 200)
 
@@ -87,19 +88,19 @@ def answers(url: str) -> bool:
 def watched(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[Watched]:
-    """Start Tailspan and Prometheus, both empty; everything ends with it.
+    """Start Tailspan and Prometheus, both empty. All programs end with the context.
 
     Args:
-        folder: theirs.
-        scrape_s: how often Prometheus asks.
-        features: those of Prometheus that are to be on.
+        folder: the folder for their data.
+        scrape_s: interval at which Prometheus scrapes, in seconds.
+        features: features of Prometheus to enable.
 
     Raises:
-        NotHereError: there is no Prometheus.
+        NotHereError: Prometheus is not installed.
     """
     prometheus = shutil.which("prometheus")
     if prometheus is None:
-        raise NotHereError("there is no prometheus: apt-get install prometheus")
+        raise NotHereError("there is no prometheus; install it with: apt-get install prometheus")
     http, metrics, port = (free_port() for _ in range(3))
     rules = yaml.safe_load((ROOT / "alerts" / "rules" / "tailspan.yaml").read_text())
     for group in rules["groups"]:

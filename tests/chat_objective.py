@@ -1,4 +1,4 @@
-"""An objective `chat`, as OpenSLO, for the tests of several parts."""
+"""The objective `chat` as OpenSLO, for the tests of several parts."""
 
 _OPENSLO = """
 apiVersion: openslo/v1

@@ -1,5 +1,7 @@
-"""What tests of several parts share: a browser, a PostgreSQL, a request."""
+"""Fixtures shared by several parts: a browser, a PostgreSQL, requests."""
 
+import gc
+import os
 import shutil
 import signal
 import socket
@@ -28,8 +30,11 @@ from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
+EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
+"""Of each law, drawn anew in each run. 500 before a release: `EXAMPLES=500 make test`."""
+
 # How long an example takes says more of the machine than of the code.
-settings.register_profile("tailspan", deadline=None)
+settings.register_profile("tailspan", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("tailspan")
 
 FLAGS = (
@@ -50,35 +55,50 @@ START_NS = 1_763_634_000_000_000_000
 """When the first of some requests was received."""
 
 
-@pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a tab of a fresh profile."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector: what is made stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A running browser. No longer than a module: playwright's event loop runs in this thread,
+    and no other can meanwhile."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        contexts: list[Any] = []
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield browser
+        browser.close()
 
-        def open_tab(**options: Any) -> Any:
-            context = playwright.chromium.launch_persistent_context(
-                str(tmp_path / f"profile-{len(contexts)}"),
-                executable_path=chromium,
-                args=list(FLAGS),
-                **options,
-            )
-            context.set_default_timeout(PATIENCE_MS)
-            contexts.append(context)
-            return context.pages[0]
 
-        yield open_tab
-        for context in contexts:
-            context.close()
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Open a tab of a fresh profile."""
+    contexts: list[Any] = []
+
+    def open_tab(**options: Any) -> Any:
+        context = chromium.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        contexts.append(context)
+        return context.new_page()
+
+    yield open_tab
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """A running PostgreSQL; who stops it starts it again."""
+    """A running PostgreSQL; a test that stops it starts it again."""
     try:
         server = PostgreSQL()
     except NotHereError as reason:
@@ -88,7 +108,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 def a_request(number: int = 0, **about: Any) -> RequestTimeline:
-    """A request by its number, one a second; with what the test is about."""
+    """A request by its number, one a second."""
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",
         "span_id": f"{number:016x}",
@@ -104,13 +124,11 @@ def a_request(number: int = 0, **about: Any) -> RequestTimeline:
 
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """Make requests."""
     return a_request
 
 
 class _SharedColumnReader(ColumnReader):
-    """A reader whose process is handed to the next database: to start one takes as long as many
-    a test, and each question names its file."""
+    """Passes the reader's process on to the next database, because starting one is slow."""
 
     waiting: ClassVar[list["_SharedColumnReader"]] = []
 
@@ -135,7 +153,6 @@ class _SharedColumnReader(ColumnReader):
 
 @pytest.fixture(scope="session")
 def column_processes() -> Iterator[None]:
-    """End those that read columns at the very end."""
     yield
     for left in _SharedColumnReader.waiting:
         left._end()
@@ -146,14 +163,14 @@ def column_processes() -> Iterator[None]:
 def databases_share_a_column_process(
     request: pytest.FixtureRequest, column_processes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the tests of the store, which start and end them."""
+    """The store's own tests start and end column processes."""
     if not request.path.is_relative_to(Path(__file__).parent / "store"):
         monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def hang_ups_are_heard() -> Iterator[None]:
-    """Also where the tests were started by nohup, whose deafness the commands would inherit."""
+    """Restore SIGHUP, which tests started by nohup would ignore."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -161,10 +178,9 @@ def hang_ups_are_heard() -> Iterator[None]:
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., str]]:
-    """Serve fixed bytes to whoever connects, on a port of its own; its address.
+    """Serve fixed bytes on a free port and return its address.
 
-    By path where a dict is given. `drip` sends a byte at a time, until nobody listens;
-    `deaf` accepts and never answers.
+    A dict serves bytes by path. `drip` sends a byte at a time; `deaf` accepts and never answers.
     """
     with speaking() as serve:
 
@@ -186,8 +202,6 @@ def stranger() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def http_answer() -> Callable[..., bytes]:
-    """An HTTP answer as bytes."""
-
     def make(status: int = 200, reason: str = "OK", body: str = "", *headers: str) -> bytes:
         head = [f"HTTP/1.1 {status} {reason}", f"Content-Length: {len(body)}", *headers]
         return "\r\n".join([*head, "", body]).encode()
@@ -197,14 +211,11 @@ def http_answer() -> Callable[..., bytes]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on."""
     return ports.free_port()
 
 
 @pytest.fixture
 def span(request_record: Callable[..., RequestRecord]) -> Callable[..., ReadableSpan]:
-    """The span of a request that ended just now."""
-
     def make(replica: str = "replica-1", **about: Any) -> ReadableSpan:
         resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: replica})
         return span_of(request_record(**about), resource)
@@ -214,7 +225,7 @@ def span(request_record: Callable[..., RequestRecord]) -> Callable[..., Readable
 
 @pytest.fixture
 def request_record() -> Callable[..., RequestRecord]:
-    """A request that ended just now, as the instrumentation sees it."""
+    """A request that ended just now, as the instrumentation records it."""
 
     def make(**about: Any) -> RequestRecord:
         now = time.monotonic()
@@ -237,13 +248,11 @@ def request_record() -> Callable[..., RequestRecord]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A database that is not there yet."""
     return f"sqlite:///{tmp_path}/tailspan.db"
 
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    """An empty database, open."""
     engine = open_database(url)
     yield engine
     engine.dispose()
@@ -251,7 +260,6 @@ def engine(url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def fill(url: str) -> Iterator[Callable[..., None]]:
-    """Put requests into the database."""
     engine = open_database(url)
 
     def commit(*rows: RequestTimeline) -> None:

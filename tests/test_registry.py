@@ -1,8 +1,4 @@
-"""Whatever names a field of a request or a sample means one of the registry (telemetry/fields.py).
-
-Most tables are derived from it. Those here are written by hand, because they choose: what causes
-are found by, what /metrics exposes, which attributes are fields of the plugin's own record.
-"""
+"""Tables written by hand use the field names of the registry (telemetry/fields.py)."""
 
 from dataclasses import fields
 
@@ -38,12 +34,11 @@ UNITS = {
     "_hz": "Hz",
     "_usd": "USD",
 }
-"""What the end of a name says of the unit; the longest end counts."""
+"""The unit of each name suffix; the longest suffix counts."""
 
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_fields_name_says_its_unit(noun: type) -> None:
-    """Seconds are not milliseconds anywhere."""
     for field in fields_of(noun):
         ends = [end for end in UNITS if field.name.endswith(end)]
         if ends:
@@ -58,7 +53,7 @@ def test_no_two_fields_have_one_name_on_the_wire(noun: type) -> None:
 
 
 def test_tables_that_choose_fields_name_those_of_the_registry() -> None:
-    """A field that is renamed, and forgotten in one of them, would be unknown there in silence."""
+    """A renamed field would otherwise be silently unknown."""
     engine = {each.name: each.is_total for each in fields_of(EngineSample)}
     assert {*NUMBERS, *LABELS, *SELECTING, *JUDGING} <= set(REQUEST_COLUMNS)
     assert not any(engine[name] for name in ENGINE_GAUGES)
@@ -69,13 +64,12 @@ def test_tables_that_choose_fields_name_those_of_the_registry() -> None:
 
 
 def test_a_report_in_flight_has_a_requests_fields_under_their_names() -> None:
-    """Its row will have the same; only the instant of the report is its own."""
     row = {field.name for field in fields(RequestTimeline)}
     assert {field.name for field in fields(InFlightRequest)} - row == {"seen_unix_ns"}
 
 
 def test_the_plugins_record_has_the_registrys_names() -> None:
-    """The plugin may import nothing of ours, so its own table is held against the registry."""
+    """The plugin imports nothing of ours, so its table is compared here."""
     sent = on_the_wire(RequestTimeline)
     assert {wire: sent[wire].name for wire in _AS_RECORDED} == _AS_RECORDED
     assert set(_AS_RECORDED.values()) <= {field.name for field in fields(RequestRecord)}

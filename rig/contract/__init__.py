@@ -1,4 +1,4 @@
-"""The version contract: what the instrumentation relies on inside vLLM, checked per version.
+"""The version contract: checks, for each version of vLLM, the names that the instrumentation uses.
 
-Published sources are read as text; vLLM is neither installed nor executed.
+The published sources are read as text. vLLM is neither installed nor executed.
 """

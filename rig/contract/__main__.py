@@ -1,11 +1,11 @@
-"""Hold the published sources of vLLM against what the instrumentation relies on.
+"""Check the published sources of vLLM for the names that the instrumentation uses.
 
 python -m rig.contract                            every supported version; writes the docs' table
-python -m rig.contract --versions 0.12,0.32       these alone; writes nothing
-python -m rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
+python -m rig.contract --versions 0.12,0.32       only these versions; writes no file python -m
+rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
 
-Exit 0: every required hook is there. 1: one is missing or different. 2: wrong usage, or a
-version that could not be read.
+Exit status 0: every required hook exists. 1: a required hook is missing or different. 2: wrong
+usage, or a version could not be read.
 """
 
 import argparse
@@ -25,11 +25,11 @@ SUPPORTED = [(FIRST[0], minor) for minor in range(FIRST[1], LAST[1] + 1)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns its exit status."""
+    """Run the command and return its exit status."""
     options = _options().parse_args(argv)
     if options.tree is not None:
         if not (options.tree / "vllm").is_dir():
-            print(f"--tree: {options.tree} holds no folder vllm", file=sys.stderr)
+            print(f"--tree: {options.tree} contains no folder vllm", file=sys.stderr)
             return 2
         found, unread = _check({str(options.tree): options.tree})
     else:
@@ -52,10 +52,14 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=report.COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--versions", type=_minors, help="minor versions, like 0.12,0.33")
-    parser.add_argument("--cache", type=Path, default=CACHE, help=f"where sources lie ({CACHE})")
-    parser.add_argument("--offline", action="store_true", help="read the cache alone")
-    parser.add_argument("--tree", type=Path, help="a folder that holds a vllm package instead")
+    parser.add_argument("--versions", type=_minors, help="minor versions, for example 0.12,0.33")
+    parser.add_argument(
+        "--cache", type=Path, default=CACHE, help=f"folder of the downloaded sources ({CACHE})"
+    )
+    parser.add_argument("--offline", action="store_true", help="read only the cache")
+    parser.add_argument(
+        "--tree", type=Path, help="a folder that contains a vllm package, to check instead"
+    )
     return parser
 
 
@@ -69,7 +73,7 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """The sources of the wanted versions, and why for those that cannot be had."""
+    """Return the sources of the wanted versions, and the reasons why other versions have none."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

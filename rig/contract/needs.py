@@ -1,4 +1,4 @@
-"""What one may need of vLLM's source, and how a source is held against it."""
+"""Requirements on vLLM's source, and how to check them."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,8 @@ from rig.contract.reader import (
     SourceTree,
     calls_of,
     leading_parameters,
+    normalised_text,
     process_names,
-    said,
 )
 
 Status = Literal["ok", "missing", "different"]
@@ -21,7 +21,7 @@ Status = Literal["ok", "missing", "different"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one version stands to one need."""
+    """The result of checking one requirement in one version."""
 
     status: Status
     detail: str = ""
@@ -31,24 +31,25 @@ OK = Finding("ok")
 
 
 class Need(Protocol):
-    """One kind of thing that a source can be held against."""
+    """A kind of requirement on a source."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """Hold a source against this need; `where` are the modules it may lie in."""
+        """Check a source for this requirement. `where` are the modules that may contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method that we wrap or implement.
+    """A method that the instrumentation wraps or implements.
 
     Attributes:
-        takes: the names of its leading parameters. For a method that we wrap: vLLM's parameters
-            that `guard.argument` looks for, by name first, then by position. For a method that we
-            implement: our own parameters, which vLLM's calls by keyword must use.
-        called_on: the receivers of vLLM's own calls, by the last part of their names.
-        called_in: the folders or modules in which those calls are looked for.
-        returns: what the return annotation must contain.
-        overridden_in: a folder of subclasses; those that override must call ours above them.
+        takes: the names of its leading parameters. If we wrap the method, these are the parameters
+            that `guard.argument` looks for, first by name, then by position. If we implement the
+            method, these are our own parameters, and vLLM's calls by keyword must use these names.
+        called_on: the objects on which vLLM calls the method, by the last part of their names.
+        called_in: the folders or modules that contain these calls.
+        returns: a text that the return annotation must contain.
+        overridden_in: a folder of subclasses. Subclasses that override the method must call our
+            version with super().
     """
 
     owner: str
@@ -76,7 +77,7 @@ class Method:
             yield f"{self.owner}.{self.name} takes ({', '.join(parameters)})"
         annotation = ast.unparse(method.returns) if method.returns else ""
         if self.returns not in annotation:
-            yield f"{self.owner}.{self.name} returns {annotation or 'what it does not say'}"
+            yield f"{self.owner}.{self.name} returns {annotation or 'an unannotated value'}"
         for module in _modules(tree, self.called_in):
             for call in calls_of(module, self.name, self.called_on):
                 if not self._suits(call):
@@ -86,11 +87,12 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Whether our own version, `takes` and then anything, could be called so."""
+        """Return whether our version, with the parameters `takes` and any others, accepts this
+        call."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
-            return True  # what is passed is not to be read here
+            return True  # arguments with * or ** cannot be checked here
         return all(
             index < len(call.args) or name in keywords for index, name in enumerate(self.takes)
         )
@@ -101,7 +103,7 @@ class Method:
             if node is owner.node or all(base.node is not owner.node for base in derived.lineage):
                 continue
             override = module.function(f"{name}.{self.name}")
-            if override and f"super().{self.name}(" not in said(override):
+            if override and f"super().{self.name}(" not in normalised_text(override):
                 yield f"{name}.{self.name} replaces {self.owner}'s in {module.path}"
 
 
@@ -110,7 +112,7 @@ class Attributes:
     """Attributes, fields, properties or members of a class.
 
     Attributes:
-        settable: whether we also hang one of our own on its instances.
+        settable: whether the instrumentation also sets an attribute of its own on instances.
     """
 
     owner: str
@@ -126,13 +128,13 @@ class Attributes:
         if lacking:
             return Finding("missing", f"{self.owner} has no {', '.join(lacking)}")
         if self.settable and not owner.takes_new_attributes:
-            return Finding("different", f"{self.owner} takes no attributes of ours")
+            return Finding("different", f"{self.owner} does not allow additional attributes")
         return OK
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A module's text constant, or tuple of them, with no value outside `known`."""
+    """A constant of a module: a text or a tuple of texts that are all in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -151,7 +153,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A child process whose name begins so."""
+    """A child process whose name begins with this text."""
 
     begins: str
 
@@ -160,18 +162,19 @@ class ProcessName:
         found = [name for module in _modules(tree, where) for name in process_names(module)]
         if any(name.startswith(self.begins) for name in found):
             return OK
-        told = ", ".join(sorted({repr(name) for name in found})) or "none"
+        found_names = ", ".join(sorted({repr(name) for name in found})) or "none"
         return Finding(
-            "missing", f"no name= that begins {self.begins!r} in {_places(where)}: {told}"
+            "missing", f"no name= that begins {self.begins!r} in {_places(where)}: {found_names}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
-    """A function's text contains one of these; or, for `never`, none of them.
+class Contains:
+    """A function whose source must contain one of these texts. If `never` is true, it must contain
+    none of them.
 
-    For what a name and its parameters do not show: that one thing is done inside another.
-    The texts are as `ast.unparse` writes them.
+    Use it for requirements that names and parameters do not show, such as one call inside another.
+    The texts have the form that `ast.unparse` writes.
     """
 
     function: str
@@ -186,16 +189,16 @@ class Says:
             if self.never:
                 return OK
             return Finding("missing", f"no {self.function} in {_places(where)}")
-        text = said(function)
+        text = normalised_text(function)
         found = next((each for each in self.texts if each in text), None)
         if self.never:
-            return Finding("different", f"{self.function} says {found}") if found else OK
+            return Finding("different", f"{self.function} contains {found}") if found else OK
         return OK if found else Finding("different", f"{self.function} lacks {self.texts[0]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A class that binds this text to one of its names."""
+    """A class with an attribute that has this text as its value."""
 
     owner: str
     text: str
@@ -212,7 +215,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A module that has this text as a literal."""
+    """A module that contains this text as a literal."""
 
     text: str
 
@@ -232,7 +235,7 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
-    """The modules at these paths that exist; of a folder, all in it."""
+    """Yield the modules that exist at these paths. For a folder, yield all modules in it."""
     for path in paths:
         if path.endswith(".py"):
             if module := tree.module(path):

@@ -1,4 +1,5 @@
-"""Python source read as text: classes, what they inherit, declare and call. Runs nothing."""
+"""Read Python source as text: classes with their bases, attributes and calls. The source is not
+executed."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,10 @@ class SourceTree:
         self._modules: dict[str, Module | None] = {}
 
     def module(self, path: str) -> "Module | None":
-        """The module at this path, None where there is none.
+        """Return the module at this path; None if there is no file.
 
         Raises:
-            ValueError: the file is no Python that this Python can read.
+            ValueError: the file is not Python, or its syntax is newer than this Python.
         """
         if path not in self._modules:
             file = self._root / path
@@ -33,7 +34,7 @@ class SourceTree:
         return self._modules[path]
 
     def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
-        """The class of this name in the first of these modules that defines it."""
+        """Return the class of this name from the first of these modules that defines it."""
         for path in paths:
             module = self.module(path)
             node = module.classes.get(name) if module else None
@@ -42,7 +43,7 @@ class SourceTree:
         return None
 
     def under(self, folder: str) -> Iterator["Module"]:
-        """Every module in a folder and the folders in it, in order of their paths."""
+        """Yield every module in a folder and its subfolders, in order of path."""
         for file in sorted((self._root / folder).rglob("*.py")):
             if module := self.module(file.relative_to(self._root).as_posix()):
                 yield module
@@ -62,7 +63,7 @@ class Module:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """What `from a.b import c as d` brings in: d → (a/b.py, c)."""
+        """Names that `from a.b import c as d` imports: d → (a/b.py, c)."""
         return {
             alias.asname or alias.name: (node.module.replace(".", "/") + ".py", alias.name)
             for node in ast.walk(self.node)
@@ -71,7 +72,7 @@ class Module:
         }
 
     def function(self, qualified: str) -> Function | None:
-        """A function `f`, or a method `Class.f`, of this module."""
+        """Return a function `f`, or a method `Class.f`, of this module."""
         owner, _, name = qualified.rpartition(".")
         holder: ast.AST | None = self.classes.get(owner) if owner else self.node
         body = getattr(holder, "body", [])
@@ -79,7 +80,7 @@ class Module:
         return found[-1] if found else None
 
     def constant(self, name: str) -> object:
-        """The literal that a module-level name is bound to; None where it is no literal."""
+        """Return the literal value of a module-level name; None if it has no literal value."""
         for node in self.node.body:
             target = _bound_name(node)
             if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -92,7 +93,7 @@ class Module:
 
 
 class Class:
-    """A class, with what it inherits from classes of the same tree."""
+    """A class and the classes of the same tree that it inherits from."""
 
     def __init__(self, tree: SourceTree, module: Module, node: ast.ClassDef) -> None:
         self._tree = tree
@@ -101,7 +102,7 @@ class Class:
 
     @cached_property
     def lineage(self) -> list["Class"]:
-        """This class and its bases, nearest first; those outside the tree are left out."""
+        """Return this class and its bases, nearest first. Bases outside the tree are left out."""
         found: list[Class] = []
         pending = [self]
         while pending:
@@ -118,7 +119,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """The method that an instance answers with, its own or inherited."""
+        """Return the method that an instance uses: the class's own or an inherited one."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:
@@ -127,7 +128,7 @@ class Class:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """Fields, class attributes, methods, and whatever a method sets on `self`."""
+        """Fields, class attributes, methods, and attributes that a method sets on `self`."""
         found: set[str] = set()
         for owner in self.lineage:
             for node in owner.node.body:
@@ -140,7 +141,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Whether an instance has a `__dict__`, as far as the text of this tree shows."""
+        """Whether an instance has a `__dict__`, judging by the sources in this tree."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False
@@ -153,13 +154,13 @@ class Class:
 
 
 def leading_parameters(function: Function) -> list[str]:
-    """The names of the parameters that may be passed by position, without `self`."""
+    """Return the names of the parameters that may be passed by position, without `self`."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
 def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[ast.Call]:
-    """The calls `….receiver.name(…)` in a module."""
+    """Yield the calls `….receiver.name(…)` in a module."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             receiver = ast.unparse(node.func.value).rpartition(".")[2]
@@ -168,7 +169,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """The values passed as `name=` anywhere in a module; `{}` stands for a computed part."""
+    """Yield the values passed as `name=` anywhere in a module. `{}` replaces a computed part."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
@@ -208,6 +209,6 @@ def _set_on_self(function: Function) -> Iterator[str]:
 
 
 @lru_cache(maxsize=256)
-def said(function: Function) -> str:
-    """A function's text as Python would write it: no comments, one way of spacing."""
+def normalised_text(function: Function) -> str:
+    """Return a function's normalised text: without comments, and with uniform spacing."""
     return ast.unparse(function)

@@ -1,8 +1,9 @@
-"""Published sources of vLLM: found and downloaded by pip's own client, and never built.
+"""Find and download the published sources of vLLM with pip's own client. The sources are never
+built.
 
-`pip download` runs a source archive's build backend to learn its metadata. So pip is asked
-for its two halves only, the index and the session, with whatever index, proxy, certificate
-and credentials it is configured with here; the archive is then read as a tar of text.
+`pip download` runs a source archive's build backend to read its metadata. So this module uses only
+pip's index and session, with the configured index, proxy, certificate and credentials. It then
+reads the archive as a tar file.
 """
 
 import hashlib
@@ -31,10 +32,11 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The parts kept of an archive: wide enough that a new row of the contract seldom asks for
-another download; the rest of an archive is kernels and models."""
+"""The parts of an archive that are stored. They are more than the contract needs now, so that a new
+row rarely needs another download. The rest of an archive is kernels and models."""
 FILE_LIMIT_BYTES = 4_000_000
-"""No module of vLLM's is a tenth of this; an archive that claims more is not read into memory."""
+"""Maximum size of a file in an archive; larger files are not read. vLLM's largest module is less
+than a tenth of this."""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
@@ -46,7 +48,7 @@ class NoSourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A published release: its source archive, or a wheel where no source was published."""
+    """A published release: its source archive, or a wheel if no source was published."""
 
     version: str
     url: str
@@ -56,17 +58,19 @@ class Release:
 
     @property
     def minor(self) -> tuple[int, int]:
-        """The version's first two numbers."""
+        """The first two numbers of the version."""
         return minor_of(self.version)
 
 
 def minor_of(version: str) -> tuple[int, int]:
-    """(0, 12) of "0.12", "0.12.0" or "0.12.0.post1"."""
+    """Return the first two numbers of a version: (0, 12) for "0.12", "0.12.0" or "0.12.0.post1"."""
     try:
         major, minor = version.split(".")[:2]
         return int(major), int(minor)
     except ValueError:
-        raise ValueError(f"version: {version!r} does not begin like 0.12") from None
+        raise ValueError(
+            f"version: {version!r}; allowed: a version that begins with two numbers, such as 0.12"
+        ) from None
 
 
 class Index:
@@ -77,10 +81,11 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """The newest published, unyanked release of each minor version, ascending.
+        """Return the newest release of each minor version, in ascending order. Ignore yanked
+        releases.
 
         Raises:
-            NoSourceError: the index lists none.
+            NoSourceError: the index lists no release.
         """
         newest: dict[tuple[int, int], Any] = {}
         for candidate in self._finder.find_all_candidates(PROJECT):
@@ -94,7 +99,9 @@ class Index:
             if known is None or _preference(known) < _preference(candidate):
                 newest[minor] = candidate
         if not newest:
-            raise NoSourceError(f"pip's index tells of no release of {PROJECT}; is it reachable?")
+            raise NoSourceError(
+                f"pip's index lists no release of {PROJECT}: check that the index is reachable"
+            )
         return [
             Release(
                 version=str(candidate.version),
@@ -110,12 +117,13 @@ class Index:
         """Write the release's archive to a file, and check its digest.
 
         Raises:
-            NoSourceError: the index does not answer with it, or its digest is another.
+            NoSourceError: the index does not return the archive, or the digest differs.
         """
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index gives no digest to check.")
         digest = hashlib.new(release.digest_name)
-        # As pip asks: an archive must not be unpacked by the HTTP layer before it is hashed.
+        # Send the same headers as pip: the HTTP layer must not unpack the archive before it is
+        # hashed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -130,19 +138,19 @@ class Index:
         if digest.hexdigest() != release.digest:
             raise NoSourceError(
                 f"vLLM {release.version}: the archive's {release.digest_name} is "
-                f"{digest.hexdigest()}, the index says {release.digest}."
+                f"{digest.hexdigest()}; the index gives {release.digest}."
             )
 
     def read_wheel(self, release: Release, folder: Path) -> int:
-        """Keep what is wanted of a wheel, asking the index for those ranges of it alone.
+        """Store the needed files of a wheel. Only the ranges that contain them are downloaded.
 
-        A wheel is half a gigabyte, its Python a thousandth of that. The wheel's own digest
-        cannot be checked so; zip checks each file's.
+        A wheel has half a gigabyte, and its Python files are a thousandth of that. The digest of
+        the whole wheel cannot be checked then, but zip checks the checksum of each file.
 
-        Returns: the number of files kept.
+        Returns: the number of stored files.
 
         Raises:
-            NoSourceError: this pip, or the index, does not read archives in part.
+            NoSourceError: this version of pip or the index cannot read parts of an archive.
         """
         try:
             from pip._internal.network import lazy_wheel
@@ -175,30 +183,31 @@ def _no_part(release: Release, error: Exception) -> NoSourceError:
 
 
 def _preference(candidate: Any) -> tuple[Any, bool]:
-    """Newer first; of one version, the source before a wheel."""
+    """Return the sort key of a candidate: newer versions first, and a source archive before a
+    wheel."""
     return candidate.version, not candidate.link.is_wheel
 
 
 @contextmanager
 def open_index() -> Iterator[Index]:
-    """Reach the index as the pip of this Python would.
+    """Open the index with the configuration of this Python's pip.
 
     Raises:
-        NoSourceError: there is no pip here, or its internals are not the expected ones.
+        NoSourceError: pip is not installed, or its internals have changed.
     """
     try:
         from pip._internal.commands import create_command
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Which of its configured places has no vLLM is of no use here.
+        # Suppress warnings about configured indexes that have no vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"sources are fetched with pip's client, not found: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
-            # A source that is only read need not suit this Python, nor this machine.
+            # The source is only read, so it need not support this Python or this machine.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -208,11 +217,11 @@ def open_index() -> Iterator[Index]:
 
 
 def keep(archive: Path, folder: Path) -> int:
-    """Unpack the Python files under `KEPT`, dropping the archive's top folder.
+    """Unpack the Python files under `KEPT`, without the archive's top folder.
 
-    Only regular files are written, and only to names that lie inside `folder`.
+    Writes only regular files, and only to names inside `folder`.
 
-    Returns: the number of files kept.
+    Returns: the number of stored files.
     """
     kept = 0
     with tarfile.open(archive, "r|gz") as tar:
@@ -240,13 +249,13 @@ def _wanted(name: str) -> bool:
 
 
 class Cache:
-    """Sources already read, a folder per version: `CACHE/0.12.0/vllm/…`."""
+    """Sources that were read before, one folder per version: `CACHE/0.12.0/vllm/…`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def has(self, version: str) -> bool:
-        """Whether this version lies here, complete by today's `KEPT`."""
+        """Return whether the cache has this version with all parts of the present `KEPT`."""
         try:
             manifest = json.loads((self.folder / version / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -254,20 +263,20 @@ class Cache:
         return isinstance(manifest, dict) and manifest.get("kept") == list(KEPT)
 
     def versions(self) -> list[str]:
-        """The versions that lie here, the newest of each minor, ascending."""
+        """Return the cached versions, the newest of each minor version, in ascending order."""
         found = (path.parent.name for path in self.folder.glob(f"*/{MANIFEST}"))
         here = sorted(filter(self.has, found), key=_numbers)
         return list({minor_of(version): version for version in here}.values())
 
     def path(self, version: str) -> Path:
-        """The folder in which this version's `vllm` package lies."""
+        """Return the folder that contains this version's `vllm` package."""
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, say: Progress) -> Path:
-        """This release's sources, downloaded if they are not here already.
+        """Return a release's sources. They are downloaded if the cache lacks them.
 
         Raises:
-            NoSourceError: they cannot be had.
+            NoSourceError: the sources are not available.
         """
         folder = self.path(release.version)
         if self.has(release.version):
@@ -286,14 +295,17 @@ class Cache:
                 files, read = keep(archive, partial), "the source archive"
                 archive.unlink()
             if not files:
-                raise NoSourceError(f"vLLM {release.version}: what is published holds no vllm/v1.")
+                raise NoSourceError(
+                    f"vLLM {release.version}: the published archive contains no vllm/v1."
+                )
             manifest = {"kept": list(KEPT), "read": read}
             (partial / MANIFEST).write_text(json.dumps(manifest))
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
-            say(f"vLLM {release.version}: {files} files kept of {read}")
+            say(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # The message may name a host, and goes where none should stand: the docs.
+            # Omit the error's message, because it may contain a host name, and this text appears in
+            # the docs.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

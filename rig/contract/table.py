@@ -1,9 +1,10 @@
-"""The contract: every name inside vLLM that `tailspan-vllm` relies on, a row each.
+"""The contract: one row for every name inside vLLM that `tailspan-vllm` uses.
 
-A row's `otherwise` describes the effect on Tailspan if a vLLM differs; a row without one is
-required. Modules are listed where they are now and where they were before.
+A row's `otherwise` describes the effect on Tailspan if a version of vLLM differs. A row without
+`otherwise` is required. A row lists the modules that contain the name now, and those that contained
+it in earlier versions.
 
-Source: instrumentation/tailspan_vllm, the file that `read_by` names; vLLM 0.12 to 0.33.
+Source: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
 """
 
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ from rig.contract.needs import (
     Attribute,
     Attributes,
     Constant,
+    Contains,
     Method,
     Named,
     Need,
     ProcessName,
-    Says,
 )
 
 FIRST, LAST = (0, 12), (0, 33)
-"""The supported minor versions, both included."""
+"""The first and the last supported minor version."""
 
 ENGINE = ("vllm/v1/engine/__init__.py",)
 OUTPUTS = ("vllm/v1/engine/output_processor.py",)
@@ -37,15 +38,16 @@ APP_STATE = (
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One thing of vLLM's that the instrumentation relies on.
+    """One name inside vLLM that the instrumentation uses.
 
     Attributes:
-        what: its name in the table.
-        need: what is asked of it.
-        where: the modules it may lie in.
-        read_by: the file of `tailspan_vllm` that relies on it.
-        otherwise: what becomes of Tailspan where it is missing or different; None: required,
-            and read without a look first. "as for …": read only where that other one is there.
+        what: the row's name in the table.
+        need: the requirement to check.
+        where: the modules that may contain it.
+        read_by: the file of `tailspan_vllm` that uses it.
+        otherwise: the effect on Tailspan if it is missing or different. None means that it is
+            required, and that the instrumentation uses it without a check. "as for …" means that
+            the name is used only if the other name, which the text gives, exists.
     """
 
     what: str
@@ -79,7 +81,7 @@ _FRONT_END = (
         ),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="nothing is lost: before it existed, every end was told with its reason",
+        otherwise="no effect: before it existed, vLLM reported every end with its reason",
     ),
     Hook(
         "OutputProcessor._update_stats_from_finished",
@@ -126,7 +128,7 @@ _FRONT_END = (
         Attributes("RequestState", ("external_req_id",)),
         OUTPUTS,
         "front_end/capture.py",
-        otherwise="the engine's own id, which was the client's until 0.13",
+        otherwise="the engine's own id, which was the client's id until 0.13",
     ),
     Hook(
         "RequestStateStats: instants, tokens",
@@ -156,7 +158,7 @@ _FRONT_END = (
         ),
         STATS,
         "front_end/request_hooks.py",
-        otherwise="a request's span tells no preemption",
+        otherwise="a request's span has no preemptions",
     ),
     Hook(
         "StatLoggerManager.record_admission_rejection",
@@ -169,7 +171,7 @@ _FRONT_END = (
         ),
         LOGGERS,
         "front_end/request_hooks.py",
-        otherwise="nothing is lost: before it existed, no queue was ever full",
+        otherwise="no effect: before it existed, a queue was never full",
     ),
     Hook(
         "EngineCoreEvent: type, timestamp",
@@ -188,25 +190,25 @@ _FRONT_END = (
         Constant("FINISH_REASON_STRINGS", ("stop", "length", "abort", "error", "repetition")),
         ENGINE,
         "front_end/request_hooks.py",
-        otherwise="a reason that we do not know is told as an error",
+        otherwise="an unknown reason is reported as an error",
     ),
     Hook(
         "A request ends through _update_stats_from_finished",
-        Says("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
+        Contains("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="one that the engine core refuses is struck off, and told as an error",
+        otherwise="a request that the engine core refuses is removed and reported as an error",
     ),
     Hook(
-        "Streamed input ends through it too",
-        Says(
+        "Streamed input also ends through _update_stats_from_finished",
+        Contains(
             "OutputProcessor._update_streaming_request_state",
             ("self._finish_request(",),
             never=True,
         ),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="a session that ends while the engine waits for more input is told as an error",
+        otherwise="a session that ends while the engine waits for input is reported as an error",
     ),
 )
 
@@ -218,14 +220,14 @@ _PLUGIN = (
         "plugin.py",
     ),
     Hook(
-        "… loaded where arguments are read",
-        Says("EngineArgs.__post_init__", ("load_general_plugins()",)),
+        "Plugin loaded where arguments are read",
+        Contains("EngineArgs.__post_init__", ("load_general_plugins()",)),
         ("vllm/engine/arg_utils.py",),
         "plugin.py",
     ),
     Hook(
-        "… loaded in the engine core",
-        Says("EngineCore.__init__", ("load_general_plugins()",)),
+        "Plugin loaded in the engine core",
+        Contains("EngineCore.__init__", ("load_general_plugins()",)),
         ("vllm/v1/engine/core.py",),
         "plugin.py",
     ),
@@ -236,8 +238,8 @@ _PLUGIN = (
         "statlogger.py",
     ),
     Hook(
-        "… loaded by AsyncLLM",
-        Says("AsyncLLM.__init__", ("load_stat_logger_plugin_factories()",)),
+        "Stat logger loaded by AsyncLLM",
+        Contains("AsyncLLM.__init__", ("load_stat_logger_plugin_factories()",)),
         ("vllm/v1/engine/async_llm.py",),
         "statlogger.py",
     ),
@@ -258,18 +260,18 @@ _PLUGIN = (
         ProcessName("VllmWorker"),
         ("vllm/v1/executor/multiproc_executor.py",),
         "plugin.py",
-        otherwise="workers carry the front end's hooks, and never call them",
+        otherwise="workers have the front end's hooks, but never call them",
     ),
     Hook(
         "VLLM_ENABLE_V1_MULTIPROCESSING",
-        Says("LLMEngine.from_engine_args", ("envs.VLLM_ENABLE_V1_MULTIPROCESSING",)),
+        Contains("LLMEngine.from_engine_args", ("envs.VLLM_ENABLE_V1_MULTIPROCESSING",)),
         ("vllm/v1/engine/llm_engine.py",),
         "plugin.py",
-        otherwise="an engine inside the caller's own process keeps no ledger",
+        otherwise="an engine inside the caller's own process has no ledger",
     ),
     Hook(
         "app.state.args",
-        Says("init_app_state", ("state.args = args",)),
+        Contains("init_app_state", ("state.args = args",)),
         APP_STATE,
         "plugin.py",
         otherwise="a replica's default name lacks the port",
@@ -315,14 +317,14 @@ _STAT_LOGGER = (
         Attributes("SchedulerStats", ("num_skipped_waiting_reqs",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="nothing is lost: vLLM itself counts the deferred among the waiting",
+        otherwise="no effect: vLLM itself counts deferred requests as waiting",
     ),
     Hook(
         "SchedulerStats.connector_prefix_cache_stats",
         Attributes("SchedulerStats", ("connector_prefix_cache_stats",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="hits in an external cache are not told",
+        otherwise="hits in an external cache are not reported",
     ),
     Hook(
         "PrefixCacheStats: queries, hits",
@@ -343,35 +345,35 @@ _STAT_LOGGER = (
         Attributes("IterationStats", ("prompt_token_stats",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="prefill tokens include those that the prefix cache held",
+        otherwise="prefill tokens include tokens found in the prefix cache",
     ),
     Hook(
         "SchedulerStats.kv_connector_stats",
         Attributes("SchedulerStats", ("kv_connector_stats",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="transfers of a KV connector are not told",
+        otherwise="transfers of a KV connector are not reported",
     ),
     Hook(
         "SchedulerStats.num_kv_fetch_reqs_by_stage",
         Attributes("SchedulerStats", ("num_kv_fetch_reqs_by_stage",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="requests whose cache is on its way are among those waiting, not told apart",
+        otherwise="requests that fetch their cache count as waiting requests",
     ),
     Hook(
         "SchedulerStats: speculation, adapters",
         Attributes("SchedulerStats", ("spec_decoding_stats", "running_lora_adapters")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="drafts, acceptances and adapters are not told with the samples",
+        otherwise="drafts, acceptances and adapters are missing from the samples",
     ),
     Hook(
         "SchedulerStats.perf_stats",
         Attributes("SchedulerStats", ("perf_stats",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="modelled FLOPs and bytes are not told",
+        otherwise="modelled FLOPs and bytes are not reported",
     ),
     Hook(
         "PromptTokenStats: computed, local, external",
@@ -445,7 +447,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/scheduler_hooks.py",
-        otherwise="the ledger takes the time of an eviction for decoding",
+        otherwise="the ledger counts the time of an eviction as decoding",
     ),
     Hook(
         "Scheduler: requests, has_unfinished_requests",
@@ -455,13 +457,13 @@ _ENGINE_CORE = (
     ),
     Hook(
         "schedule() counts the step in num_computed_tokens",
-        Says("Scheduler.schedule", ("self._update_after_schedule(",)),
+        Contains("Scheduler.schedule", ("self._update_after_schedule(",)),
         SCHEDULER,
         "engine_core/observer.py",
     ),
     Hook(
         "… in _update_after_schedule",
-        Says(
+        Contains(
             "Scheduler._update_after_schedule",
             ("request.num_computed_tokens += num_scheduled_token",),
         ),
@@ -496,8 +498,8 @@ _ENGINE_CORE = (
         "engine_core/observer.py",
     ),
     Hook(
-        "Resumed requests are never told as new ones",
-        Says(
+        "Resumed requests are never listed as new ones",
+        Contains(
             "Scheduler.schedule",
             (
                 "scheduled_new_reqs.extend(scheduled_resumed_reqs)",
@@ -507,18 +509,18 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/observer.py",
-        otherwise="they are known by their track all the same",
+        otherwise="no effect: the ledger recognises them by their track",
     ),
     Hook(
-        "Model runner V2 is off unless asked for",
-        Says(
+        "Model runner V2 is disabled by default",
+        Contains(
             "VllmConfig.use_v2_model_runner",
             ("self._is_default_v2_model_runner_model()", "return True"),
             never=True,
         ),
         ("vllm/config/vllm.py",),
         "engine_core/observer.py",
-        otherwise="the row above holds without being asked for",
+        otherwise="the row above applies by default",
     ),
     Hook(
         "Request: id, tokens",
@@ -543,15 +545,20 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("skipped_waiting",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="those held back are in the queue of those waiting; told apart by the row below",
+        otherwise=(
+            "deferred requests are in the queue of waiting requests; the row below "
+            "distinguishes them"
+        ),
     ),
     Hook(
         "Scheduler.deferred_waiting",
         Attributes("Scheduler", ("deferred_waiting",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="told by the row above; before that, requests that are not eligible"
-        " themselves are told with what holds up the queue",
+        otherwise=(
+            "the row above reports them; in earlier versions, requests that cannot run yet are "
+            "reported with the reason of the queue's head"
+        ),
     ),
     Hook(
         "Scheduler: limits, memory",
@@ -572,25 +579,25 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("max_num_active_reqs",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="nothing is lost: the limit is that of the row above",
+        otherwise="no effect: the limit is that of the row above",
     ),
     Hook(
         "Scheduler.num_waiting_for_streaming_input",
         Attributes("Scheduler", ("num_waiting_for_streaming_input",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="nothing is lost: before it existed, a session that waits had no seat",
+        otherwise="no effect: before it existed, a waiting session had no place in the batch",
     ),
     Hook(
         "Scheduler._pause_state",
         Attributes("Scheduler", ("_pause_state",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="nothing is lost: before it existed, the scheduler could not be paused",
+        otherwise="no effect: before it existed, the scheduler could not be paused",
     ),
     Hook(
         "schedule() stops at the limit of requests",
-        Says(
+        Contains(
             "Scheduler.schedule",
             (
                 "len(self.running) == self.max_num_running_reqs",
@@ -630,14 +637,14 @@ _ENGINE_CORE = (
         Attributes("Request", ("num_external_computed_tokens",)),
         ("vllm/v1/request.py",),
         "engine_core/observer.py",
-        otherwise="told by the row below",
+        otherwise="the row below reports it",
     ),
     Hook(
         "Request.prefill_stats",
         Attributes("Request", ("prefill_stats",)),
         ("vllm/v1/request.py",),
         "engine_core/observer.py",
-        otherwise="told by the row above",
+        otherwise="the row above reports it",
     ),
     Hook(
         "PrefillStats.num_external_cached_tokens",
@@ -713,7 +720,8 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""The fingerprint's arguments: `VllmConfig.<part>_config`, its class, what is read of it."""
+"""The arguments in the fingerprint, by part: `VllmConfig.<part>_config`, the class of this part,
+and the attributes that are read from it."""
 
 _FINGERPRINT = (
     Hook(
@@ -727,36 +735,36 @@ _FINGERPRINT = (
         Attributes("CacheConfig", ("num_gpu_blocks",)),
         ("vllm/config/cache.py",),
         "engine_state/config_fingerprint.py",
-        otherwise="the start event does not tell it",
+        otherwise="missing from the start event",
     ),
     Hook(
         "ModelConfig: the model's own configuration",
         Attributes("ModelConfig", ("hf_config", "hf_text_config")),
         ("vllm/config/model.py",),
         "engine_state/model_shape.py",
-        otherwise="the model's shape is not told, nor bytes and FLOPs modelled",
+        otherwise="the model's shape is not reported, and bytes and FLOPs are not modelled",
     ),
     Hook(
         "Platform.get_device_name",
         Attributes("Platform", ("get_device_name",)),
         ("vllm/platforms/interface.py",),
         "engine_state/hardware.py",
-        otherwise="what the engine runs on is not told",
+        otherwise="the device is not reported",
     ),
     Hook(
-        "VllmConfig: its parts",
+        "VllmConfig: parts of the configuration",
         Attributes("VllmConfig", tuple(f"{part}_config" for part in ARGUMENTS)),
         ("vllm/config/vllm.py",),
         "engine_state/config_fingerprint.py",
-        otherwise="absent from the fingerprint",
+        otherwise="missing from the fingerprint",
     ),
     *(
         Hook(
-            f"{owner}: the fingerprint's",
+            f"{owner}: arguments of the fingerprint",
             Attributes(owner, names),
             (f"vllm/config/{part}.py",),
             "engine_state/config_fingerprint.py",
-            otherwise="absent from the fingerprint",
+            otherwise="missing from the fingerprint",
         )
         for part, (owner, names) in ARGUMENTS.items()
     ),
@@ -771,24 +779,24 @@ def _traced(name: str) -> Hook:
         Attribute("SpanAttributes", f"gen_ai.{name}"),
         _TRACING,
         "../../collector/normalise/engine_spans.py",
-        otherwise="what it holds is unknown of requests that vLLM's own spans tell of",
+        otherwise="the field is unknown for requests with vLLM's own spans",
     )
 
 
 _NATIVE = (
     Hook(
         "Native span: llm_request",
-        Says("OutputProcessor.do_tracing", ("'llm_request'",)),
+        Contains("OutputProcessor.do_tracing", ("'llm_request'",)),
         OUTPUTS,
         "../../collector/normalise/engine_spans.py",
-        otherwise="vLLM's own spans are passed by",
+        otherwise="vLLM's own spans are ignored",
     ),
     Hook(
         "Native span: its scope vllm.llm_engine",
-        Says("AsyncLLM.__init__", ("init_tracer('vllm.llm_engine'",)),
+        Contains("AsyncLLM.__init__", ("init_tracer('vllm.llm_engine'",)),
         ("vllm/v1/engine/async_llm.py",),
         "../../collector/normalise/engine_spans.py",
-        otherwise="it is vllm.tracing.otel, the module that makes the span",
+        otherwise="no effect: vllm.tracing.otel, which creates the span, is accepted as well",
     ),
     *(
         _traced(name)
@@ -817,7 +825,7 @@ def _metric(name: str, otherwise: str) -> Hook:
     )
 
 
-_UNKNOWN = "unknown of servers that are only scraped"
+_UNKNOWN = "unknown for servers that are only scraped"
 _METRICS = (
     *(
         _metric(name, _UNKNOWN)
@@ -842,7 +850,7 @@ _METRICS = (
             "estimated_write_bytes_per_gpu_total",
         )
     ),
-    _metric("prompt_tokens_by_source", "prefill tokens include those that a cache held"),
+    _metric("prompt_tokens_by_source", "prefill tokens include tokens found in a cache"),
 )
 
 CONTRACT: dict[str, tuple[Hook, ...]] = {
@@ -854,6 +862,6 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Native spans": _NATIVE,
     "/metrics": _METRICS,
 }
-"""Every hook, by the part of vLLM in which it lies."""
+"""Every hook, by the part of vLLM that contains it."""
 
 HOOKS: tuple[Hook, ...] = tuple(hook for hooks in CONTRACT.values() for hook in hooks)

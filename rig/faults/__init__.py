@@ -1,1 +1,1 @@
-"""Faults brought about on a real vLLM: each a cause of a slow tail, with the truth beside it."""
+"""Faults produced on a real vLLM, one per cause of slow requests, each with its ground truth."""

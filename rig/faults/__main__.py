@@ -1,9 +1,9 @@
-"""Record faults of a real vLLM on this machine's CPU, with the truth beside them.
+"""Record faults of a real vLLM on this machine's CPU, with their ground truth.
 
 python -m rig.faults --into DIR                         every fault
 python -m rig.faults --into DIR engine_stall preemption --seed 7 --severity 0.5
 
-Each lies in DIR/CAUSE afterwards: tailspan.db and truth.json.
+Each fault is stored in DIR/CAUSE, as tailspan.db and truth.json.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rig.install import NotHereError, ensure
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record what is asked for."""
+    """Record the faults named on the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m rig.faults",
         description=__doc__,
@@ -27,9 +27,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("cause", nargs="*", metavar="CAUSE", help="default: all")
     parser.add_argument("--into", type=Path, required=True, metavar="DIR")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--severity", type=float, default=1.0, help="1 is plain to see")
-    parser.add_argument("--before", type=float, default=46.0, metavar="S", help="of usual traffic")
-    parser.add_argument("--under", type=float, default=44.0, metavar="S", help="under the fault")
+    parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
+    parser.add_argument(
+        "--before",
+        type=float,
+        default=46.0,
+        metavar="S",
+        help="seconds of usual traffic before the fault",
+    )
+    parser.add_argument(
+        "--under", type=float, default=44.0, metavar="S", help="seconds under the fault"
+    )
     asked = parser.parse_args(arguments)
     if unknown := set(asked.cause) - set(FAULTS):
         parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")
@@ -44,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
             severity=asked.severity,
             before_s=asked.before,
             under_s=asked.under,
-            tell=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
+            log_line=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
         )
     except (NotHereError, RecordingError) as reason:
         print(reason, file=sys.stderr)

@@ -1,4 +1,5 @@
-"""All faults that a real server can be made to show, by the cause that should be named."""
+"""All faults that can be injected into a real server, by the cause that the diagnosis should
+find."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 
 
 def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
-    """These faults over an ordinary traffic, all that varies drawn from the seed."""
+    """Return the faults of these causes, with ordinary traffic. The seed determines all random
+    values."""
     usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
     return [FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, usual) for cause in causes]

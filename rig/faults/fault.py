@@ -1,5 +1,5 @@
-"""What a fault on a real server consists of: the traffic before, the traffic under it, and what
-is done to the server meanwhile."""
+"""A fault on a real server: the traffic before it, the traffic during it, and what disturbs the
+server."""
 
 import random
 from collections.abc import Callable
@@ -11,14 +11,15 @@ from rig.faults.traffic import Traffic
 
 
 class Server(Protocol):
-    """What a disturbance may do to the server."""
+    """The operations on the server that a disturbance may use."""
 
     def engine_cores(self) -> list[int]:
-        """Process ids of its engine cores."""
+        """Return the process ids of its engine cores."""
         ...
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop it, and start it at the same address with these arguments; until it serves."""
+        """Stop the server, and start it at the same address with these arguments. Return when it
+        serves requests."""
         ...
 
 
@@ -26,29 +27,30 @@ Disturb = Callable[[Server, random.Random], AbstractContextManager[None]]
 
 
 def undisturbed(server: Server, draw: random.Random) -> AbstractContextManager[None]:
-    """The traffic alone is the fault."""
+    """Leave the server undisturbed, because the traffic alone is the fault."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A cause, and how it is brought about."""
+    """A cause, and how to produce it."""
 
     cause: str
     metric: str
-    """The latency that it hurts, as `tailspan explain --metric` has it."""
+    """The latency that the fault makes longer, under its name in `tailspan explain --metric`."""
     usual: Traffic
     under: Traffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
-    """vLLM's own, beyond the rig's."""
+    """vLLM's arguments, in addition to the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """The server is restarted with these, before the traffic under the fault."""
+    """The server is restarted with these arguments before the traffic of the fault."""
     delayed: bool = False
-    """Whether clients get in late, so that the window ends with the last answer."""
+    """Whether clients may connect late, so that the window ends with the last answer."""
     notes: dict[str, float] = field(default_factory=dict)
-    """The values drawn, for the truth."""
+    """The random values that were drawn, for the ground truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""Draws a fault of a severity (1 is plain to see), over this traffic or one much like it."""
+"""A function that creates a fault with a severity (1 is clearly visible), from this traffic or
+similar traffic."""

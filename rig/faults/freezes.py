@@ -1,4 +1,4 @@
-"""The engine core stands still now and then: SIGSTOP, and SIGCONT a moment later."""
+"""Stop the engine core repeatedly: send SIGSTOP, and SIGCONT a moment later."""
 
 import os
 import random
@@ -14,14 +14,14 @@ from rig.faults.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
-    """Stops of about `stop_s`, one in about `every_s`."""
+    """Stops of about `stop_s` seconds, about every `every_s` seconds."""
 
     stop_s: float
     every_s: float
 
     @contextmanager
     def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
-        """While it is open."""
+        """Stop the engine core repeatedly while the context is open."""
         done = threading.Event()
         (core,) = server.engine_cores()
 
@@ -41,7 +41,7 @@ class Freezing:
 
 
 def engine_stall(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Half a second of standing still, some seventeen times a minute."""
+    """Stop the engine for half a second, about seventeen times a minute."""
     freezing = Freezing(draw.uniform(0.4, 0.6) * severity, draw.uniform(3.0, 4.0))
     return Fault(
         cause="engine_stall",

@@ -1,4 +1,4 @@
-"""The answer of `tailspan explain` on a recorded fault, compared with the truth."""
+"""Compare the result of `tailspan explain` on a recorded fault with the ground truth."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ LIMIT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A recorded fault, and what was found."""
+    """A recorded fault, and the causes that the diagnosis found."""
 
     cause: str
     metric: str
@@ -21,36 +21,36 @@ class Judged:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes named, largest share first."""
+    """The causes found, largest share first."""
     share: float | None
-    """The share of the first one."""
+    """The share of the first cause."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """CPUs that others used, before and under the fault; None if not measured."""
+    """CPUs that other processes used, before and during the fault; None if not measured."""
 
     @property
     def first(self) -> str | None:
-        """The first cause named."""
+        """The first cause found."""
         return self.found[0] if self.found else None
 
     @property
     def right(self) -> bool:
-        """Whether the true cause is first; of no fault, whether none is named."""
+        """Whether the true cause is first. Without a fault, whether no cause was found."""
         if self.cause == NO_INCIDENT:
             return self.verdict == NO_INCIDENT
         return self.first == self.cause
 
 
 def judged(case: Path, tailspan: Path | None = None) -> Judged:
-    """Ask why the latency that the fault hurts grew.
+    """Ask why the latency that the fault affects grew.
 
     Args:
-        case: a folder with tailspan.db and truth.json.
-        tailspan: the command; None for the one beside this Python.
+        case: a folder that contains tailspan.db and truth.json.
+        tailspan: path of the command; None for the command in the folder of this Python.
 
     Raises:
-        RuntimeError: the command failed; the message holds its output.
+        RuntimeError: the command failed. The message contains its output.
     """
     truth = json.loads((case / "truth.json").read_text())
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))
@@ -77,7 +77,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            "--by-size",  # the tiny model keeps any objective for people
+            "--by-size",  # The tiny model meets every objective that is meant for people.
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

@@ -1,4 +1,4 @@
-"""No fault at all: the same traffic goes on, and nothing should be found."""
+"""The absence of a fault: the same traffic continues, and the diagnosis should find no cause."""
 
 import random
 
@@ -7,5 +7,5 @@ from rig.faults.traffic import Traffic
 
 
 def no_incident(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """The traffic as it was, drawn anew."""
+    """Draw the same traffic again."""
     return Fault(cause="no_incident", metric="ttft", usual=usual, under=usual)

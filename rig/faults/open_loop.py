@@ -1,7 +1,7 @@
-"""Sends each request at its own time, whether or not those before it have been answered.
+"""Send each request at its own time, even if earlier requests are still unanswered.
 
-A client that waits for answers sends less when the server is slow, and so hides what is to be
-seen. Bounded: by the number of arrivals, and by the patience of each request.
+A client that waits for answers sends fewer requests when the server is slow, and so hides the
+queue. The load is limited by the number of arrivals and by the time limit of each request.
 """
 
 import http.client
@@ -14,19 +14,19 @@ from rig.load import Call, Timed, send
 
 RETRY_S = 0.25
 PATIENCE_S = 90.0
-"""How long a client knocks at a server that is away."""
+"""Seconds for which a client retries while the server is away."""
 
 
 @dataclass
 class Outcome:
-    """What became of a stretch of load."""
+    """The results of one period of load."""
 
     answered: int = 0
     failed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, timed: Timed | None) -> None:
-        """Count one."""
+        """Count one result."""
         with self._lock:
             if timed is not None and timed.status == 200:
                 self.answered += 1
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
-    """Send every call at its time from now, and wait for the last answer."""
+    """Send every call at its time, which counts from now, and wait for the last answer."""
     outcome = Outcome()
     begun = time.monotonic()
     threads = []

@@ -1,7 +1,8 @@
-"""How much of the machine others use while something is recorded.
+"""Measure how much of the machine other processes use during a recording.
 
-A stretch recorded beside a build or a test run is slower, and the injected fault is not the cause.
-The result is stored with the truth; a recording waits a short time for a quiet machine.
+During a build or a test run, a recording is slower for another reason than the injected fault. The
+measurement is stored with the ground truth. A recording also waits a short time for a quiet
+machine.
 """
 
 import os
@@ -16,7 +17,8 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_s(stat: str) -> float:
-    """Seconds that all CPUs have worked since the machine began, from /proc/stat."""
+    """Return the seconds that all CPUs together have worked since the machine started, from
+    /proc/stat."""
     user, nice, system, _idle, _waiting, interrupts, soft, steal = map(
         int, stat.splitlines()[0].split()[1:9]
     )
@@ -24,19 +26,19 @@ def busy_s(stat: str) -> float:
 
 
 def worked_s(stat: str) -> float:
-    """Seconds that one process has worked, from its /proc/PID/stat."""
-    # Its name, in parentheses, may hold blanks and parentheses.
+    """Return the seconds that one process has worked, from its /proc/PID/stat."""
+    # The process's name is in parentheses and may itself contain blanks and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def parent_of(stat: str) -> int:
-    """The process that one was started by, from its /proc/PID/stat."""
+    """Return the parent of a process, from its /proc/PID/stat."""
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def family(parents: Mapping[int, int], eldest: int) -> set[int]:
-    """A process and all that descend from it, by each one's parent."""
+    """Return a process and all of its descendants. `parents` has the parent of each process."""
     found: set[int] = set()
     coming = {eldest}
     while coming:
@@ -46,29 +48,31 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures since it was made. Ours are this process and all that descend from it."""
+    """Measures the CPU use of other processes since its creation. Our own processes are this
+    process and its descendants."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._busy_s, self._ours_s = _read()
 
     def cpus(self) -> float:
-        """CPUs that others have used, in the mean."""
+        """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The time of our processes that have ended since is lost, not negative.
+        # The CPU time of our processes that have ended is unknown. Without a limit, the result
+        # could be negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """Seconds that all CPUs have worked, and that they have worked for us."""
+    """Return the seconds that all CPUs have worked, and the part that our own processes used."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             stats[int(process.name)] = (process / "stat").read_text()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
     ours = family({pid: parent_of(stat) for pid, stat in stats.items()}, os.getpid())
     return (
         busy_s(Path("/proc/stat").read_text()),
@@ -77,7 +81,8 @@ def _read() -> tuple[float, float]:
 
 
 def wait_for_quiet(patience_s: float = PATIENCE_S) -> None:
-    """Wait until others leave the machine alone for two seconds, or patience ends."""
+    """Wait until other processes leave the machine idle for two seconds, or until the time
+    limit."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         meter = Meter()

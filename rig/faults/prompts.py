@@ -1,4 +1,5 @@
-"""Other prompts: longer ones, a few huge ones, ones that no cache has seen."""
+"""Faults of the prompts: longer prompts, a few very long prompts, prompts that no cache
+contains."""
 
 import random
 from dataclasses import replace
@@ -9,7 +10,8 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """The usual traffic, in which `per_s` requests have such prompts instead, and short answers."""
+    """Return the usual traffic, but give `per_s` of its requests per second prompts of this length
+    and short answers."""
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )
@@ -17,7 +19,7 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
 
 
 def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Prompts of about 2,000 tokens among everyone's decodes."""
+    """Send prompts of about 2,000 tokens during every tenant's decodes."""
     long_per_s = draw.uniform(0.9, 1.3) * severity
     return Fault(
         cause="prefill_interference",
@@ -29,7 +31,7 @@ def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -
 
 
 def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Now and then a prompt of 7,000 tokens, and the short ones come after it."""
+    """Send an occasional prompt of 7,000 tokens, and short prompts after it."""
     long_per_s = draw.uniform(0.12, 0.18) * severity
     return Fault(
         cause="long_prompt_blocking",
@@ -41,7 +43,7 @@ def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -
 
 
 def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Everyone's own part of the prompt is longer."""
+    """Lengthen the part of each prompt that requests do not share."""
     more = int(draw.uniform(450, 650) * severity)
     return Fault(
         cause="longer_prompts",
@@ -53,7 +55,7 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Some prompts lack the common prefix; the severity sets how many."""
+    """Remove the common prefix from some prompts. The severity sets how many."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return Fault(
         cause="prefix_cache_miss",
@@ -69,7 +71,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Prompts of a hundred kilobytes, of which the engine gets the last hundred tokens."""
+    """Send prompts of a hundred kilobytes. The engine receives only their last hundred tokens."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return Fault(

@@ -1,4 +1,4 @@
-"""More requests than the server has room for: in its batch, in its memory, of one tenant."""
+"""More requests than the server's batch or memory has room for, from all tenants or from one."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,8 @@ from rig.faults.traffic import Traffic
 
 
 def _blocks(count: int) -> tuple[str, ...]:
-    """Of 128 tokens each, one of them vLLM's own."""
+    """Return the arguments for a cache with `count` usable blocks of 128 tokens. vLLM needs one
+    more block for itself."""
     return (
         *("--max-num-seqs", "32", "--max-model-len", "1024"),
         *("--num-gpu-blocks-override", str(count + 1), "--block-size", "128"),
@@ -16,7 +17,7 @@ def _blocks(count: int) -> tuple[str, ...]:
 
 
 def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Every tenant sends more; the batch has few seats."""
+    """Send more requests of every tenant to a batch with few places."""
     times = 1.0 + draw.uniform(0.9, 1.2) * severity
     return Fault(
         cause="load_exceeds_capacity",
@@ -29,7 +30,7 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
 
 
 def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """One tenant sends many times what it used to; the others wait behind it."""
+    """Send many times the usual traffic of one tenant; the others wait behind it."""
     more = draw.uniform(0.9, 1.2) * severity
     flood = replace(
         usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)
@@ -45,11 +46,12 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """More sequences with long contexts decode together; there are seats for all."""
+    """Decode more sequences with long contexts together. The batch has enough places for all of
+    them."""
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # Whole blocks, so that they are cached but for the last few tokens.
+        # Whole blocks, so that all but the last few tokens are cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),
@@ -66,7 +68,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
 
 
 def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Prompts that need many blocks, more of them at once than there are blocks."""
+    """Send prompts that together need more blocks than the cache has."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,
@@ -78,7 +80,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
     return Fault(
         cause="kv_cache_exhausted",
         metric="ttft",
-        arguments=_blocks(8),  # a request needs four
+        arguments=_blocks(8),  # A request needs four blocks.
         usual=usual,
         under=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
@@ -86,7 +88,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
 
 
 def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Requests that begin small and grow: the memory that let them in does not hold them."""
+    """Send requests that start with few blocks and grow until the memory no longer suffices."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,
@@ -99,7 +101,7 @@ def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
     return Fault(
         cause="preemption",
         metric="itl_max",
-        arguments=_blocks(10),  # a request begins with one, and grows to two
+        arguments=_blocks(10),  # a request starts with one block and grows to two
         usual=usual,
         under=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},

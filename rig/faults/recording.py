@@ -1,7 +1,8 @@
-"""Faults recorded: a server under its usual load, then under a fault, into one database.
+"""Record faults: a server under its usual load, then under a fault, into one database.
 
-Those of the same arguments share a server, those of the same traffic before share the
-stretch of it. Beside each database lies the truth: which cause, from when to when.
+Faults with the same arguments share a server. Faults with the same traffic before them share the
+recording of this traffic. In the folder of each database, a file contains the ground truth: the
+cause, and its start and end.
 """
 
 import json
@@ -26,16 +27,18 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 _TOLD_S = 7.0
-"""Until the last request and sample are in the database: the servers send every five seconds."""
+"""Seconds until the last request and sample are in the database. Servers export every five
+seconds."""
 
 
 class RecordingError(Exception):
-    """Something that should run does not; the message names it, with its last output."""
+    """A required program is not running. The message contains its name and its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From when to when, in unix seconds, and how many CPUs others used meanwhile."""
+    """A period of the recording: its start and end in unix seconds, and the number of CPUs that
+    other processes used."""
 
     begun_s: float
     ended_s: float
@@ -44,7 +47,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What was done to the server, and when."""
+    """The fault that was injected into the server, with its start and end."""
 
     cause: str
     metric: str
@@ -61,13 +64,13 @@ class Truth:
     notes: dict[str, float] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """As JSON."""
+        """Write the ground truth as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 @dataclass
 class RunningServer:
-    """A vLLM that can be restarted where it stands."""
+    """A vLLM that can be restarted at the same address."""
 
     port: int
     otlp_port: int
@@ -76,22 +79,24 @@ class RunningServer:
 
     @property
     def replica(self) -> str:
-        """Its service.instance.id."""
+        """The server's service.instance.id."""
         return f"vllm-{self.port}"
 
     def engine_cores(self) -> list[int]:
-        """Process ids of its engine cores."""
+        """Return the process ids of its engine cores."""
         return serve.engine_cores(self.process)
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop it, and start it at the same address with these arguments; until it serves."""
+        """Stop the server, and start it at the same address with these arguments. Return when it
+        serves requests."""
         serve.stop(self.process)
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Steps of all kinds, for its step model to have learnt from."""
+        """Send requests that lead to steps of all kinds, so that the server can fit its step
+        model."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
-        # What an engine compiles when it is first asked for, it compiles here.
+        # The engine compiles some kernels on first use. This request triggers the compilation.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
         send_all(self.port, rare, concurrency=1)
         send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)
@@ -115,7 +120,7 @@ def _start(
         )
     if not serve.wait_until_healthy(port, process):
         serve.stop(process)
-        raise RecordingError(f"vLLM did not come up:\n{_last_words(log)}")
+        raise RecordingError(f"vLLM did not start:\n{_last_words(log)}")
     return process
 
 
@@ -134,7 +139,7 @@ def collecting(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def serving(folder: Path, otlp_port: int, arguments: tuple[str, ...]) -> Iterator[RunningServer]:
-    """A vLLM with these arguments, warmed up."""
+    """Run a vLLM with these arguments, and warm it up."""
     port, log = free_port(), folder / "vllm.log"
     server = RunningServer(port, otlp_port, log, _start(port, otlp_port, log, arguments))
     try:
@@ -152,9 +157,9 @@ def record(
     severity: float,
     before_s: float,
     under_s: float,
-    tell: Callable[[str], None],
+    log_line: Callable[[str], None],
 ) -> list[Path]:
-    """Record each fault into a folder of its own beneath `folder`; where they lie."""
+    """Record each fault into its own folder inside `folder`. Return these folders."""
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,13 +168,13 @@ def record(
         shared.mkdir()
         truths: list[Truth] = []
         with collecting(shared) as otlp_port:
-            tell(f"vLLM with {' '.join(arguments)} …")
+            log_line(f"vLLM with {' '.join(arguments)} …")
             with serving(shared, otlp_port, arguments) as server:
                 for usual, same in groupby(group, lambda fault: fault.usual):
                     wait_for_quiet()
                     baseline = _stretch(server, usual, f"{seed}/before", before_s)[0]
                     for fault in same:
-                        tell(f"  {fault.cause} …")
+                        log_line(f"  {fault.cause} …")
                         truths.append(_suffer(server, fault, baseline, seed, severity, under_s))
                 time.sleep(_TOLD_S)
         for truth in truths:
@@ -216,7 +221,8 @@ def _suffer(
 def _stretch(
     server: RunningServer, traffic: Traffic, seed: str, seconds: float
 ) -> tuple[Stretch, int, int]:
-    """Send a stretch of traffic; from when to when, how many were answered, how many not."""
+    """Send a stretch of traffic. Return its start and end, and the numbers of answered and
+    unanswered requests."""
     meter = Meter()
     begun_s = time.time()
     outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))

@@ -1,4 +1,4 @@
-"""The server is restarted: with clients waiting, or with other arguments."""
+"""Restart the server, with clients waiting or with other arguments."""
 
 import random
 import threading
@@ -14,13 +14,13 @@ _AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """Once, soon after the beginning; the clients knock until it serves again."""
+    """One restart soon after the beginning. Clients retry until the server is back."""
 
     arguments: tuple[str, ...]
 
     @contextmanager
     def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
-        """While it is open."""
+        """Restart the server once while the context is open."""
         restart = threading.Timer(_AFTER_S, server.restart, (self.arguments,))
         restart.start()
         try:
@@ -30,7 +30,7 @@ class Restarting:
 
 
 def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Restarted under load: those who knocked meanwhile come in all at once."""
+    """Restart under load. The waiting clients then connect all at once."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     arguments = ("--max-num-seqs", "4")
     return Fault(
@@ -45,7 +45,7 @@ def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def config_change(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """The same traffic, with a deploy in between that leaves the batch too few seats."""
+    """Continue the same traffic after a deploy that leaves too few places in the batch."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     return Fault(
         cause="config_change",

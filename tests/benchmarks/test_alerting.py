@@ -1,5 +1,3 @@
-"""The days that alerts are compared on: who was hurt, and what the counters show of it."""
-
 import numpy as np
 import pytest
 
@@ -8,9 +6,9 @@ from benchmarks.alerting import (
     KINDS,
     OUTAGES,
     STEP_S,
+    BuiltIn,
     Days,
     Page,
-    Promise,
     by_burn_rate,
     by_error_rate,
     by_p99,
@@ -34,12 +32,12 @@ HANG, _, DOWN = OUTAGES
 def test_a_page_is_deserved_by_the_users_hurt(
     steps: int, arrived: int, hurt: int, deserves: bool
 ) -> None:
-    """More than a tenth of what arrives in five minutes, whatever a budget is."""
+    """More than a tenth of the requests of five minutes are bad, whatever the budget."""
     assert users_hurt(np.full(steps, arrived), np.full(steps, hurt)) is deserves
 
 
-def test_a_handful_of_requests_wakes_nobody() -> None:
-    """Nine of nine fail in an hour; ten of ten deserve a page."""
+def test_a_handful_of_requests_deserves_no_page() -> None:
+    """Nine failures of nine in an hour do not; ten of ten do."""
     arrived = np.zeros(240, dtype=np.int64)
     arrived[::26][:9] = 1
     assert arrived.sum() == 9
@@ -49,7 +47,7 @@ def test_a_handful_of_requests_wakes_nobody() -> None:
 
 
 def test_a_hang_is_counted_when_it_ends_and_an_absence_never() -> None:
-    """Both deserve a page by when the requests arrived."""
+    """Both deserve a page at the time the requests arrived."""
     for kind in (HANG, DOWN):
         days = two_days((1, 2), [kind], 4.0)
         (burn,) = days.burns
@@ -61,7 +59,6 @@ def test_a_hang_is_counted_when_it_ends_and_an_absence_never() -> None:
 
 
 def test_the_same_seed_makes_the_same_days() -> None:
-    """Figures can be made again."""
     one, two, other = (two_days((seed, 0), KINDS, 4.0) for seed in (1, 1, 2))
     assert one.burns == two.burns
     assert (one.bad == two.bad).all()
@@ -69,17 +66,16 @@ def test_the_same_seed_makes_the_same_days() -> None:
 
 
 def test_each_rule_pages_of_a_total_failure() -> None:
-    """Of one that lasts an hour, among four days' worth of steps without any other bad request."""
     steps = 2 * DAY_S // STEP_S
     events = np.full(steps, 60, dtype=np.int64)
     bad = np.zeros(steps, dtype=np.int64)
     first, last = steps // 2, steps // 2 + 240
     bad[first:last] = 60
     days = Days([], events, bad, np.zeros(steps, dtype=bool))
-    promise = Promise()
+    built_in = BuiltIn()
     for pages in (
-        by_burn_rate(days, promise),
-        by_p99(days, promise.objective.target),
+        by_burn_rate(days, built_in),
+        by_p99(days, built_in.objective.target),
         by_error_rate(days),
     ):
         (page,) = pages
@@ -93,7 +89,9 @@ def test_absent_counters_page_by_the_policys_own_rule_alone() -> None:
     absent[100:200] = True
     events = np.where(absent, 0, 60)
     days = Days([], events, np.zeros(steps, dtype=np.int64), absent)
-    promise = Promise()
-    assert by_burn_rate(days, promise) == [Page(101 * STEP_S + promise.absent_for_s, 200 * STEP_S)]
-    assert not by_p99(days, promise.objective.target)
+    built_in = BuiltIn()
+    assert by_burn_rate(days, built_in) == [
+        Page(101 * STEP_S + built_in.absent_for_s, 200 * STEP_S)
+    ]
+    assert not by_p99(days, built_in.objective.target)
     assert not by_error_rate(days)

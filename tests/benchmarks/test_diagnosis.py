@@ -1,5 +1,3 @@
-"""The benchmark of diagnosis on simulated cases: its draws, its baselines, its table."""
-
 import json
 from collections import Counter
 from dataclasses import asdict, replace
@@ -50,7 +48,7 @@ NOTHING = replace(
 
 
 def requests(**grown: float) -> Requests:
-    """A thousand requests a stretch; what is named takes so much longer in the second."""
+    """A thousand requests in each stretch; the named parts take so much longer in the second."""
     at = np.linspace(0, 200e9, 2000, endpoint=False).astype(np.int64)
     numbers = dict.fromkeys(("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"), 0.1)
     columns = {
@@ -63,7 +61,7 @@ def requests(**grown: float) -> Requests:
 
 
 def test_each_cause_comes_as_often_as_the_others() -> None:
-    """And three cases in five have one fault, one two, one none."""
+    """Of five cases three have one fault, one has two, one has none."""
     kinds = kinds_of(330, 4, None)
     assert Counter(kind for kind, _ in kinds) == {SINGLE: 198, PAIR: 66, NONE: 66}
     singles = Counter(causes[0] for kind, causes in kinds if kind == SINGLE)
@@ -72,7 +70,6 @@ def test_each_cause_comes_as_often_as_the_others() -> None:
 
 
 def test_a_case_is_decided_by_the_seed_and_its_number() -> None:
-    """So it can be looked at again, and no other seed shows the same."""
     assert drawn(3, 7, SINGLE, ("preemption",)) == drawn(3, 7, SINGLE, ("preemption",))
     assert (
         drawn(3, 7, SINGLE, ("preemption",)).config != drawn(3, 8, SINGLE, ("preemption",)).config
@@ -81,7 +78,6 @@ def test_a_case_is_decided_by_the_seed_and_its_number() -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_fault_begins_in_the_window(number: int) -> None:
-    """The baseline knows nothing of it."""
     case = drawn(number, 1, SINGLE, ("engine_stall",))
     began = case.config.started_unix_ns + round(case.config.faults[0].start_s * 1e9)
     assert case.baseline.to_unix_ns == case.window.from_unix_ns
@@ -89,30 +85,27 @@ def test_the_fault_begins_in_the_window(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "cause"),
-    [("queue_s", "load_exceeds_capacity"), ("delivery_s", "network_or_client")],
+    ("phase", "cause"), [("queue_s", "load_exceeds_capacity"), ("delivery_s", "network_or_client")]
 )
 def test_the_phase_that_grew_most_comes_first(phase: str, cause: str) -> None:
-    """By its commonest cause."""
     question = Question(Metric.E2E, WINDOW, BASELINE)
     assert by_phase(requests(**{phase: 1.0}), question)[0] == cause
 
 
 def test_the_series_that_left_its_range_comes_first() -> None:
-    """However small it is in seconds."""
+    """However few seconds it is."""
     question = Question(Metric.E2E, WINDOW, BASELINE)
     found = by_score(requests(frontend_s=1.0, delivery_s=0.5), Servers(), question)
     assert found[0] == "frontend_cpu"
 
 
 def test_the_alert_names_the_latency_that_grew_most() -> None:
-    """As a ratio, not in seconds."""
+    """By its ratio, not in seconds."""
     assert alerted(requests(queue_s=1.0), BASELINE, WINDOW) is Metric.QUEUE
     assert alerted(requests(delivery_s=3.0), BASELINE, WINDOW) is Metric.E2E
 
 
 def test_outcomes() -> None:
-    """What counts for us and what against."""
     assert outcome(A_RESULT) == "right"
     assert outcome(replace(A_RESULT, found=("engine_stall", "preemption"))) == "WRONG"
     assert outcome(replace(A_RESULT, found=())) == "UNEXPLAINED"
@@ -128,7 +121,6 @@ def test_outcomes() -> None:
 
 
 def test_a_missed_bar_fails() -> None:
-    """Each of the three."""
     assert passed([A_RESULT, A_PAIR, NOTHING]) is False  # of the pair, one is missing
     both = replace(A_PAIR, found=("engine_stall", "preemption"))
     hidden = replace(A_PAIR, true_shares=(1.02, -0.02))
@@ -138,22 +130,20 @@ def test_a_missed_bar_fails() -> None:
     assert not passed([A_RESULT, both, replace(NOTHING, verdict="incident")])
 
 
-def test_the_table_names_what_was_said_instead() -> None:
-    """By cause, with the three others beside us."""
+def test_the_table_names_the_wrong_answers() -> None:
     wrong = replace(A_RESULT, found=("engine_stall",))
-    told = "\n".join(table([A_RESULT, wrong, A_PAIR, NOTHING]))
-    assert "preemption                 2  50.0%" in told
-    assert "engine_stall 1" in told
+    shown = "\n".join(table([A_RESULT, wrong, A_PAIR, NOTHING]))
+    assert "preemption                 2  50.0%" in shown
+    assert "engine_stall 1" in shown
     for name in ("tailspan explain", "largest phase", "BARO", "chance"):
-        assert name in told
+        assert name in shown
 
 
 def test_a_kept_result_is_read_as_it_was() -> None:
-    """A run that was stopped goes on where it was."""
+    """A run that was stopped continues."""
     for result in (A_RESULT, A_PAIR, NOTHING):
         assert read(json.dumps(asdict(result))) == result
 
 
 def test_a_table_of_nothing_is_no_failure() -> None:
-    """Stopped before the first case was done."""
     assert list(table([]))

@@ -1,5 +1,3 @@
-"""Whoever asks about a simulated fault is told the same first cause."""
-
 import pytest
 
 from benchmarks._diagnosis_by_group import OTHER, QUIET, SAME, asked_by_everyone, compared, table
@@ -9,16 +7,15 @@ FAULTS = ("tenant_flood", "load_exceeds_capacity", "kv_cache_exhausted", "long_p
 
 
 @pytest.mark.parametrize("cause", FAULTS)
-def test_every_tenant_model_and_replica_is_told_the_same(cause: str) -> None:
-    """A victim of a flood is not told to add replicas."""
+def test_every_tenant_model_and_replica_gets_the_same_cause(cause: str) -> None:
+    """A victim of a flood must not be advised to add replicas."""
     found = asked_by_everyone(3, 5, SINGLE, (cause,))
     assert found.first == cause
     assert compared(found)[OTHER] == 0, found.answers
     assert compared(found)[SAME] >= len(found.answers) - 1
 
 
-def test_whom_a_local_fault_did_not_reach_has_no_incident() -> None:
-    """One replica's neighbour slows that one alone."""
+def test_a_group_that_a_local_fault_did_not_reach_has_no_incident() -> None:
     found = asked_by_everyone(0, 11, SINGLE, ("replica_imbalance",))
     assert found.first == "replica_imbalance"
     replicas = [first for label, _, first in found.answers if label == "replica"]
@@ -28,7 +25,6 @@ def test_whom_a_local_fault_did_not_reach_has_no_incident() -> None:
 
 
 def test_the_table_counts_by_label() -> None:
-    """And leaves out whom nothing slowed."""
     lines = list(table([asked_by_everyone(3, 5, SINGLE, ("tenant_flood",))]))
-    assert any(line.startswith("asked as every tenant: the first cause is") for line in lines)
+    assert any(line.startswith("asked as every tenant: the first cause equals") for line in lines)
     assert "(100.0%)" in "".join(lines)

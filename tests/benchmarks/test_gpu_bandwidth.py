@@ -1,4 +1,4 @@
-"""The benchmark of bandwidth, without a GPU: what it counts, and that it says what it lacks."""
+"""The bandwidth benchmark without a GPU: its calculation and its messages."""
 
 import ctypes
 import sys
@@ -21,7 +21,6 @@ COPY_S, COPY_BYTES = 0.01, 4e9
 
 @pytest.mark.parametrize("duty", DUTIES)
 def test_the_known_rate_is_of_the_copies_that_were_made(duty: float) -> None:
-    """Over the time between two looks; at half the duty half as much."""
     now_s = 0.0
 
     def clock() -> float:
@@ -44,14 +43,13 @@ def test_the_known_rate_is_of_the_copies_that_were_made(duty: float) -> None:
 
 
 def test_the_bar_is_kept_or_missed() -> None:
-    """By the worst of them."""
     good, bad = Point(0.5, 1e12, 1.09e12), Point(1.0, 2e12, 1.7e12)
     assert table([good])[-1] == "bar: within 10%; the worst is 9.0% off: kept"
     assert table([good, bad])[-1] == "bar: within 10%; the worst is 15.0% off: MISSED"
     assert table([good])[1].split() == ["50%", "1.000", "1.090", "1.090"]
 
 
-def test_without_a_gpu_it_says_so_and_ends_well(
+def test_without_a_gpu_it_prints_the_reason_and_succeeds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`make bench` runs everywhere."""
@@ -65,12 +63,11 @@ def test_without_a_gpu_it_says_so_and_ends_well(
     assert capsys.readouterr().out.startswith("nothing measured: no NVIDIA GPU: no_library")
 
 
-def test_an_older_gpu_is_said_to_be_one(install: Callable[..., Driver]) -> None:
-    """Before PyTorch is looked for."""
+def test_an_older_gpu_is_reported(install: Callable[..., Driver]) -> None:
     install(Card(supports_gpm=False))
-    told = gpu_bandwidth.why_not()
-    assert told is not None
-    assert told.startswith("no GPU here reports its bandwidth: not_supported (older than Hopper")
+    output = gpu_bandwidth.why_not()
+    assert output is not None
+    assert output.startswith("no GPU here reports its bandwidth: not_supported (older than Hopper")
 
 
 UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
@@ -80,9 +77,8 @@ AT_BEST = 0.9 * PEAK
 
 
 class Machine(Driver):
-    """A GPU that moves bytes in time that a test's clock tells, and a driver that counts them.
-
-    The driver refreshes what it counts ten times a second, so a look may be a tenth of one behind.
+    """A GPU that moves bytes in the time of a test's clock, and a driver that updates its counters
+    ten times a second.
     """
 
     def __init__(self, *cards: Card) -> None:
@@ -93,21 +89,17 @@ class Machine(Driver):
         self.counted: dict[int, tuple[float, float]] = {}
 
     def clock(self) -> float:
-        """Seconds."""
         return self.now_s
 
     def pause(self, seconds: float) -> None:
-        """Nothing is moved."""
         self.now_s += seconds + 60e-6
         self.moved.append((self.now_s, self.moved[-1][1]))
 
     def move(self, size_bytes: float) -> None:
-        """As fast as it can."""
         self.now_s += size_bytes / AT_BEST + 20e-6
         self.moved.append((self.now_s, self.moved[-1][1] + size_bytes))
 
     def do_nvmlGpmSampleGet(self, of: Card, buffer: Any) -> None:  # noqa: N802 -- the library's
-        """What was counted at the last refresh."""
         self.pause(0.004)
         at_s = self.now_s // 0.1 * 0.1
         instants, amounts = zip(*self.moved, strict=True)
@@ -116,7 +108,6 @@ class Machine(Driver):
         super().do_nvmlGpmSampleGet(of, buffer)
 
     def do_nvmlGpmMetricsGet(self, asked: Any) -> None:  # noqa: N802 -- the library's
-        """The share of the peak between two counts."""
         (from_s, before), (to_s, after) = (
             self.counted[ctypes.cast(each, ctypes.c_void_p).value or 0]
             for each in (asked._obj.sample1, asked._obj.sample2)
@@ -128,7 +119,7 @@ class Machine(Driver):
 
 
 def torch_on(machine: Machine, uuid: str = UUID) -> Any:
-    """What the benchmark asks of PyTorch: copies wait in a queue until somebody waits for them."""
+    """Replace PyTorch: copies wait in a queue until they are synchronised."""
     queued: list[float] = []
 
     class Memory:
@@ -157,7 +148,7 @@ def torch_on(machine: Machine, uuid: str = UUID) -> Any:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machine:
-    """Put a machine with these GPUs under the package, and PyTorch on its first."""
+    """Install a machine with these GPUs below the package, and PyTorch on its first."""
     machine = Machine(*cards)
     monkeypatch.setattr(pynvml, "nvmlLib", machine)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -168,27 +159,25 @@ def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machi
 def test_the_whole_of_it_measures_what_a_gpu_moved(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Through the product's reader, down to the C library's structures: every duty within the
-    bar, and the peak that of the device. What a slow look or a late refresh does is in it."""
     machine = on(monkeypatch, Card(uuid=f"GPU-{UUID}"), Card(uuid="GPU-other", gpm={}))
     assert main(["--seconds", "5"], machine.clock, machine.pause) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("NVIDIA H100 80GB HBM3, PyTorch 2.9: 1 GiB copied")
-    rows = [line.split() for line in told[2:6]]
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].startswith("NVIDIA H100 80GB HBM3, PyTorch 2.9: 1 GiB copied")
+    rows = [line.split() for line in output[2:6]]
     assert [row[0] for row in rows] == ["25%", "50%", "75%", "100%"]
     for row, duty in zip(rows, DUTIES, strict=True):
         assert float(row[1]) == pytest.approx(duty * AT_BEST / 1e12, rel=0.03)
         assert float(row[3]) == pytest.approx(1, rel=0.03)
-    assert told[6].endswith("kept")
-    assert told[7] == f"the reader's peak, by bus and clock: {PEAK / 1e12:.3f} TB/s"
+    assert output[6].endswith("kept")
+    assert output[7] == f"the reader's peak, by bus and clock: {PEAK / 1e12:.3f} TB/s"
     assert machine.buffers == set()
     assert machine.open == 0
 
 
-def test_a_gpu_that_cannot_tell_is_the_reason_and_no_failure(
+def test_a_gpu_without_the_counter_is_a_reason_and_no_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The one that PyTorch uses, though another would tell; or nobody says which that is."""
+    """PyTorch's GPU decides, even where another has the counter."""
     cards = Card(uuid=f"GPU-{UUID}", supports_gpm=False), Card(uuid="GPU-other")
     machine = on(monkeypatch, *cards)
     assert main([], machine.clock, machine.pause) == 0
@@ -199,7 +188,7 @@ def test_a_gpu_that_cannot_tell_is_the_reason_and_no_failure(
 
 
 def test_memory_that_fits_a_cache_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """It would be known as moved, and never reach the memory."""
+    """Its copies would never reach the memory."""
     with pytest.raises(SystemExit):
         main(["--gib", "0.03"])
     assert "at least 0.5" in capsys.readouterr().err

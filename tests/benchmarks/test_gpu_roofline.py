@@ -1,5 +1,3 @@
-"""The ramp's table, of what a simulated fleet told; and that it loads nobody unasked."""
-
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,7 @@ from store.writer import Writer
 from telemetry.request_rows import RequestRows
 
 
-def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(
-    tmp_path: Path,
-) -> None:
-    """Of one replica, and of the time asked about; what nobody told is no number."""
+def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(tmp_path: Path) -> None:
     case = run(FleetConfig(duration_s=40.0, replicas=2, seed=3))
     pricing = Pricing(load_prices())
     pricing.update(case.starts, case.samples, case.gpus)
@@ -43,10 +38,10 @@ def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(
     assert empty.split()[3:] == [NOTHING] * 7
 
 
-def test_nobody_is_loaded_unasked(capsys: pytest.CaptureFixture[str]) -> None:
-    """`make bench` runs everywhere, also where a server answers on port 8000."""
+def test_no_server_is_loaded_without_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make bench` runs everywhere, also where a server listens on port 8000."""
     assert main([]) == 0
     assert main(["--port", "1"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "nothing measured: name a server that may be loaded: --port"
-    assert told[1].startswith("nothing measured: no server on port 1")
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "nothing measured: give the port of a server to load with --port"
+    assert output[1].startswith("nothing measured: no server on port 1")

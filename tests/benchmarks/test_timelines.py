@@ -1,5 +1,3 @@
-"""When our rules page and when Sloth's do: the table in docs/benchmarks.md, row by row."""
-
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +14,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 @pytest.mark.real
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name[:40])
-def test_the_table_is_what_promtool_says_and_sloth_never_pages_first(fault: Fault) -> None:
+def test_the_table_is_current_and_sloth_never_pages_first(fault: Fault) -> None:
     """Where this fails: python benchmarks/timelines.py --table, and copy what it prints."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
@@ -28,7 +26,6 @@ def test_the_table_is_what_promtool_says_and_sloth_never_pages_first(fault: Faul
 
 
 def test_every_fault_has_a_row_of_its_own() -> None:
-    """And there is none of a fault that is gone."""
     rows = {
         line.split(" | ")[0].removeprefix("| ")
         for line in DOCS.read_text().splitlines()
@@ -38,22 +35,20 @@ def test_every_fault_has_a_row_of_its_own() -> None:
 
 
 def test_series_are_written_as_promtool_reads_them() -> None:
-    """One value for each step."""
     assert counter((2 * STEP_S, 10), (STEP_S, 0), (2 * STEP_S, None)) == ("0+10x1 20+0x0 stale _x1")
     assert gauge((STEP_S, 3), (3 * STEP_S, 300)) == "3x0 300x2"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "wanted"),
     [(None, "never"), (0, "at once"), (90, "1 min 30 s"), (7_200, "2 h"), (4_500, "1 h 15 min")],
 )
-def test_a_time_is_written_for_people(seconds: int | None, said: str) -> None:
-    """Without units of which there are none."""
-    assert shown(seconds) == said
+def test_a_time_is_written_for_people(seconds: int | None, wanted: str) -> None:
+    assert shown(seconds) == wanted
 
 
 def test_sloths_page_has_its_windows_and_factors() -> None:
-    """Of 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h; and each query in parentheses."""
+    """Of 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h; each query is in parentheses."""
     (group,) = yaml.safe_load(sloth_pages("a or b[{{.window}}]", "c # d\n", Fraction(99, 100)))[
         "groups"
     ]

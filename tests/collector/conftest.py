@@ -1,5 +1,3 @@
-"""What the collector's tests send: real spans and samples, whole unless a test spoils them."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +7,7 @@ import trustme
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
@@ -28,8 +24,18 @@ from tailspan_vllm.request.record import RequestRecord
 NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
+class WallClock:
+    """A present that a test moves."""
+
+    def __init__(self, unix_ns: int) -> None:
+        self.unix_ns = unix_ns
+
+    def __call__(self) -> int:
+        return self.unix_ns
+
+
 class Party(NamedTuple):
-    """Files of one that has a certificate."""
+    """The certificate, key and authority files of one side."""
 
     certificate: Path
     key: Path
@@ -37,13 +43,11 @@ class Party(NamedTuple):
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """Who signs."""
     return trustme.CA()
 
 
 @pytest.fixture
 def ca(authority: trustme.CA, tmp_path: Path) -> Path:
-    """Its certificate."""
     path = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(path)
     return path
@@ -51,8 +55,6 @@ def ca(authority: trustme.CA, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
-    """A factory of parties."""
-
     def make(name: str = "127.0.0.1", **about: Any) -> Party:
         issued = about.pop("by", authority).issue_cert(name, **about)
         files = Party(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
@@ -72,7 +74,7 @@ def now_unix_ns() -> int:
 
 @pytest.fixture
 def resource() -> Resource:
-    """One replica of a real server."""
+    """Attributes of one replica of a server."""
     return Resource(
         {
             names.SERVICE_NAME: "vllm",
@@ -85,7 +87,7 @@ def resource() -> Resource:
 
 @pytest.fixture
 def record() -> Callable[..., RequestRecord]:
-    """A factory of answered requests: 1.5 s from received to delivered."""
+    """Make an answered request: 1.5 s from received to delivered."""
 
     def make(**changes: Any) -> RequestRecord:
         given: dict[str, Any] = {
@@ -131,21 +133,19 @@ def record() -> Callable[..., RequestRecord]:
 
 @pytest.fixture
 def span(record: Callable[..., RequestRecord], resource: Resource) -> Callable[..., ReadableSpan]:
-    """A factory of the spans that the instrumentation makes of them."""
+    """Make the span that the instrumentation sends of a request."""
     return lambda **changes: span_of(record(**changes), resource)
 
 
 @pytest.fixture
-def trace_message(
-    span: Callable[..., ReadableSpan],
-) -> Callable[..., ExportTraceServiceRequest]:
-    """A factory of one-span messages."""
+def trace_message(span: Callable[..., ReadableSpan]) -> Callable[..., ExportTraceServiceRequest]:
+    """Make a message of one span."""
     return lambda **changes: encode_spans([span(**changes)])
 
 
 @pytest.fixture
 def metrics(resource: Resource) -> Callable[..., MetricsData]:
-    """A factory of one engine's export."""
+    """Make one engine's export."""
 
     def make(**changes: Any) -> MetricsData:
         state = EngineState(
@@ -181,13 +181,13 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
 def metrics_message(
     metrics: Callable[..., MetricsData],
 ) -> Callable[..., ExportMetricsServiceRequest]:
-    """A factory of the messages of such exports."""
+    """Make a message of such exports."""
     return lambda **changes: encode_metrics(metrics(**changes))
 
 
 @pytest.fixture
 def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest]:
-    """A factory of messages that tell of one engine's start."""
+    """Make a message of one engine's start."""
 
     def make(**changes: Any) -> ExportLogsServiceRequest:
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The gateway's configuration: it says what its components know, and leads to our doors."""
+"""The gateway's configuration: its keys are documented, and it matches our ports and limits."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ KNOWN: dict[str, set[str]] = {
         *("retry_on_failure", "sending_queue"),
     },
     "exporters/otlp/retry_on_failure": {
-        *("enabled", "initial_interval", "max_interval", "max_elapsed_time", "multiplier"),
+        *("enabled", "initial_interval", "max_interval", "max_elapsed_time", "multiplier")
     },
     "exporters/otlp/sending_queue": {
         *("enabled", "num_consumers", "wait_for_result", "block_on_overflow", "sizer"),
@@ -52,12 +52,11 @@ KNOWN: dict[str, set[str]] = {
 
 @pytest.fixture(scope="module")
 def given() -> Any:
-    """The file."""
     return yaml.safe_load(FILE.read_text())
 
 
 def _folded(path: str, value: Any) -> dict[str, set[str]]:
-    """The keys at each path that `KNOWN` speaks of; a component's own name is left out."""
+    """Return the keys at each path of `KNOWN`, without the components' own names."""
     found = {path: set(value)} if path in KNOWN else {}
     for key, inside in value.items():
         if isinstance(inside, dict):
@@ -66,7 +65,7 @@ def _folded(path: str, value: Any) -> dict[str, set[str]]:
 
 
 def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
-    """An unknown key would keep the whole gateway from starting."""
+    """An unknown key would keep the gateway from starting."""
     seen = set()
     for kind in ("extensions", "receivers", "processors", "exporters"):
         for name, about in given[kind].items():
@@ -79,7 +78,6 @@ def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
 
 
 def test_each_component_is_there_and_in_use(given: Any) -> None:
-    """What a pipeline or another component names is defined, and the other way round."""
     service = given["service"]
     assert set(service["extensions"]) == set(given["extensions"])
     assert set(service["pipelines"]) == {"traces", "metrics", "logs"}
@@ -93,8 +91,7 @@ def test_each_component_is_there_and_in_use(given: Any) -> None:
     assert named == set(given["extensions"]) - {"health_check"}
 
 
-def test_it_takes_and_gives_what_our_doors_take(given: Any) -> None:
-    """The same ports for senders; no message that we would refuse for its size."""
+def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
     ports = {each.name: each.default for each in up.params}
     protocols = given["receivers"]["otlp"]["protocols"]
     for name in ("grpc", "http"):
@@ -108,7 +105,7 @@ def test_it_takes_and_gives_what_our_doors_take(given: Any) -> None:
 
 
 def test_nothing_is_given_up_or_dropped(given: Any) -> None:
-    """The queue is on the disk, and who finds it full waits."""
+    """The queue is on disk, and a full queue blocks senders."""
     (exporter,) = given["exporters"].values()
     assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
     assert exporter["sending_queue"]["block_on_overflow"]

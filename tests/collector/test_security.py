@@ -1,5 +1,3 @@
-"""Tokens and TLS at both doors, with a certificate authority of our own and real exporters."""
-
 import asyncio
 import socket
 import ssl
@@ -40,6 +38,9 @@ METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 Message = Callable[..., ExportTraceServiceRequest]
+Issue = Callable[..., Party]
+Exported = Callable[[Collector], list[bool]]
+Standard = Callable[..., None]
 
 
 @contextmanager
@@ -61,9 +62,6 @@ def _post(collector: Collector, body: bytes, headers: dict[str, str]) -> tuple[i
         connection.close()
 
 
-# --- Tokens -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "shown",
     [None, "", TOKEN, "Bearer", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü" * 50],
@@ -71,11 +69,10 @@ def _post(collector: Collector, body: bytes, headers: dict[str, str]) -> tuple[i
 def test_without_a_good_token_nothing_is_taken(
     now_unix_ns: int, trace_message: Message, shown: str | None
 ) -> None:
-    """401 with a challenge and UNAUTHENTICATED, not to be sent again; counted; never repeated."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
-        told = None if shown is None else shown.encode("latin-1", "replace").decode("latin-1")
-        status, headers = _post(collector, body, {"Authorization": told} if told else {})
+        header = None if shown is None else shown.encode("latin-1", "replace").decode("latin-1")
+        status, headers = _post(collector, body, {"Authorization": header} if header else {})
         assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="tailspan"')
         assert headers["Retry-After"] is None
         with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
@@ -91,10 +88,10 @@ def test_without_a_good_token_nothing_is_taken(
 
 
 @pytest.mark.parametrize("token", [TOKEN, ANOTHER])
-def test_any_of_the_tokens_opens_both_doors(
+def test_each_token_is_accepted_by_both_transports(
     now_unix_ns: int, trace_message: Message, token: str
 ) -> None:
-    """Two at a time, so that one can be changed while the other is still in use."""
+    """A token can be changed while the old one is still in use."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
         assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
@@ -105,7 +102,6 @@ def test_any_of_the_tokens_opens_both_doors(
 
 
 def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
-    """The option goes before the file's variable, and that before the tokens' own."""
     file = tmp_path / "tokens"
     file.write_text(f"# ours\n\n{TOKEN}  # the old one\n{ANOTHER}\n")
     other = tmp_path / "other"
@@ -134,10 +130,9 @@ def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
         (b"\xff\xfe" * 20, "not UTF-8"),
     ],
 )
-def test_what_is_no_token_is_refused_without_being_shown(
+def test_a_malformed_token_is_refused_without_being_shown(
     tmp_path: Path, content: bytes, words: str
 ) -> None:
-    """The error names the file and which one."""
     file = tmp_path / "tokens"
     file.write_bytes(content)
     with pytest.raises(SecurityError, match=words) as refused:
@@ -148,7 +143,6 @@ def test_what_is_no_token_is_refused_without_being_shown(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """With the system's reason."""
     with pytest.raises(SecurityError, match=r"cannot read the tokens in .*none: No such file"):
         Tokens.found(tmp_path / "none", {})
 
@@ -188,104 +182,78 @@ def test_a_gate_leaves_health_open() -> None:
     assert asyncio.run(ask()) == [200, 401, 200]
 
 
-# --- TLS --------------------------------------------------------------------------------
-
-
 def _exporters(collector: Collector) -> list[Any]:
-    """OpenTelemetry's own, told nothing but where; the rest is in its variables."""
+    """OpenTelemetry's own exporters, configured by its environment variables."""
     return [
         GrpcSpanExporter(endpoint=f"https://127.0.0.1:{collector.grpc_port}", timeout=1),
         HttpSpanExporter(endpoint=f"https://127.0.0.1:{collector.http_port}/v1/traces", timeout=1),
     ]
 
 
-def _exported(collector: Collector, span: ReadableSpan) -> list[bool]:
-    results = []
-    for exporter in _exporters(collector):
-        results.append(exporter.export([span]) is SpanExportResult.SUCCESS)
-        exporter.shutdown()
-    return results
+@pytest.fixture
+def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bool]]:
+    """Send a span by both exporters, and return which of them succeed."""
+
+    def export(collector: Collector) -> list[bool]:
+        results = []
+        for exporter in _exporters(collector):
+            results.append(exporter.export([span()]) is SpanExportResult.SUCCESS)
+            exporter.shutdown()
+        return results
+
+    return export
 
 
 @pytest.fixture
-def standard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set OpenTelemetry's standard variables, as a server's environment would."""
+def standard(monkeypatch: pytest.MonkeyPatch, ca: Path) -> Callable[..., None]:
+    """Set OpenTelemetry's standard variables, as in a server's environment."""
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # to `requests` they go before ours
         monkeypatch.delenv(name, raising=False)
 
     def set_them(**variables: object) -> None:
-        for name, value in variables.items():
+        for name, value in {"CERTIFICATE": ca, **variables}.items():
             monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", str(value))
 
     return set_them
 
 
-def test_the_standard_variables_get_in(
-    now_unix_ns: int,
-    span: Callable[..., ReadableSpan],
-    issue: Callable[..., Party],
-    ca: Path,
-    standard: Callable[..., None],
+@pytest.mark.parametrize(("token", "good"), [(TOKEN, True), ("not-that-token-at-all", False)])
+def test_the_standard_variables_are_enough_for_a_good_token(
+    now_unix_ns: int, exported: Exported, issue: Issue, standard: Standard, token: str, good: bool
 ) -> None:
-    """OTEL_EXPORTER_OTLP_CERTIFICATE and _HEADERS are all that a server needs."""
-    standard(CERTIFICATE=ca, HEADERS=f"authorization=Bearer%20{TOKEN}")
+    standard(HEADERS=f"authorization=Bearer%20{token}")
     doors = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
     with _collector(now_unix_ns, **doors) as (collector, sink):
-        assert _exported(collector, span()) == [True, True]
-        assert len(sink.requests) == 2
-
-
-def test_a_wrong_token_fails_at_once_over_tls(
-    now_unix_ns: int,
-    span: Callable[..., ReadableSpan],
-    issue: Callable[..., Party],
-    ca: Path,
-    standard: Callable[..., None],
-) -> None:
-    """Not to be sent again, so the exporter does not."""
-    standard(CERTIFICATE=ca, HEADERS="authorization=Bearer%20not-that-token-at-all")
-    doors = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
-    with _collector(now_unix_ns, **doors) as (collector, sink):
-        assert _exported(collector, span()) == [False, False]
-        assert not sink.requests
+        assert exported(collector) == [good, good]
+        assert len(sink.requests) == 2 * good
 
 
 def test_an_expired_certificate_is_not_trusted(
-    now_unix_ns: int,
-    span: Callable[..., ReadableSpan],
-    issue: Callable[..., Party],
-    ca: Path,
-    standard: Callable[..., None],
+    now_unix_ns: int, exported: Exported, issue: Issue, ca: Path, standard: Standard
 ) -> None:
-    """The sender refuses to talk to it."""
-    standard(CERTIFICATE=ca)
+    standard()
     yesterday = datetime.now(UTC) - timedelta(days=1)
     expired = issue(not_before=yesterday - timedelta(days=9), not_after=yesterday)
     with _collector(now_unix_ns, tls=Tls(*expired)) as (collector, sink):
-        assert _exported(collector, span()) == [False, False]
+        assert exported(collector) == [False, False]
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
             _handshake(collector.http_port, ssl.create_default_context(cafile=ca))
         assert not sink.requests
 
 
 def test_a_client_needs_a_certificate_where_mutual_tls_is_asked_for(
-    now_unix_ns: int,
-    span: Callable[..., ReadableSpan],
-    issue: Callable[..., Party],
-    ca: Path,
-    standard: Callable[..., None],
+    now_unix_ns: int, exported: Exported, issue: Issue, ca: Path, standard: Standard
 ) -> None:
-    """One signed by the authority named gets in; none, or another's, does not."""
-    standard(CERTIFICATE=ca)
+    standard()
     with _collector(now_unix_ns, tls=Tls(*issue(), client_ca=ca)) as (collector, sink):
-        assert _exported(collector, span()) == [False, False]
+        assert exported(collector) == [False, False]
         stranger = issue("stranger", by=trustme.CA())
         standard(CLIENT_CERTIFICATE=stranger.certificate, CLIENT_KEY=stranger.key)
-        assert _exported(collector, span()) == [False, False]
+        assert exported(collector) == [False, False]
         assert not sink.requests
         client = issue("client")
         standard(CLIENT_CERTIFICATE=client.certificate, CLIENT_KEY=client.key)
-        assert _exported(collector, span()) == [True, True]
+        assert exported(collector) == [True, True]
         assert len(sink.requests) == 2
 
 
@@ -297,10 +265,9 @@ def _handshake(port: int, context: ssl.SSLContext) -> str | None:
         return wrapped.version()
 
 
-def test_plaintext_against_tls_gets_nothing_and_harms_nobody(
-    now_unix_ns: int, trace_message: Message, issue: Callable[..., Party], ca: Path
+def test_plaintext_against_tls_is_refused_and_the_next_one_served(
+    now_unix_ns: int, trace_message: Message, issue: Issue, ca: Path
 ) -> None:
-    """The connection ends; the next one is served."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, sink):
         with pytest.raises((OSError, HTTPException)):
@@ -319,10 +286,7 @@ def test_plaintext_against_tls_gets_nothing_and_harms_nobody(
         connection.close()
 
 
-def test_old_protocols_are_not_spoken(
-    now_unix_ns: int, issue: Callable[..., Party], ca: Path
-) -> None:
-    """TLS 1.2 at least."""
+def test_old_protocols_are_not_spoken(now_unix_ns: int, issue: Issue, ca: Path) -> None:
     with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, _):
         old = ssl.create_default_context(cafile=ca)
         old.set_ciphers("ALL:@SECLEVEL=0")
@@ -337,9 +301,8 @@ def test_old_protocols_are_not_spoken(
 
 
 def test_files_that_are_no_pair_are_refused_before_anything_listens(
-    issue: Callable[..., Party], tmp_path: Path
+    issue: Issue, tmp_path: Path
 ) -> None:
-    """Each error names the files."""
     one, other = issue("one"), issue("other")
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("garbage")

@@ -1,4 +1,4 @@
-"""The collector at work: real clients over both transports, and everything they do wrong."""
+"""The collector with real clients over both transports, and everything they do wrong."""
 
 import asyncio
 import gzip
@@ -47,15 +47,19 @@ from collector.signals import TRACES
 from collector.testing import MemorySink, background_loop, running
 from telemetry.gpus import GpuSample
 
+Call = Callable[..., Any]
+
+
 MAX_BODY_BYTES = 64 * 1024
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 Message = Callable[..., ExportTraceServiceRequest]
+Make = Callable[..., Collector]
 Stub: Any = TraceServiceStub  # its constructor is not typed
 
 
 class _Listener:
-    """Remembers what it heard; fails when told to."""
+    """Records its calls; fails on demand."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -77,29 +81,34 @@ class _Listener:
 
 @pytest.fixture
 def sink() -> MemorySink:
-    """Where the rows go."""
     return MemorySink()
 
 
 @pytest.fixture
 def listener() -> _Listener:
-    """Who hears of them."""
     return _Listener()
 
 
 @pytest.fixture
-def collector(sink: MemorySink, listener: _Listener, now_unix_ns: int) -> Iterator[Collector]:
-    """A running collector on free ports, with a small limit."""
-    made = Collector(
-        sink,
-        [listener],
-        grpc_port=0,
-        http_port=0,
-        limits=Limits(max_body_bytes=MAX_BODY_BYTES),
-        clock_unix_ns=lambda: now_unix_ns,
-        gpu_listeners=[listener],
-    )
-    with running(made):
+def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
+    """Make a collector on free ports."""
+
+    def make(sink: MemorySink, *listeners: _Listener, **options: Any) -> Collector:
+        plain: dict[str, Any] = {
+            "grpc_port": 0,
+            "http_port": 0,
+            "clock_unix_ns": lambda: now_unix_ns,
+        }
+        return Collector(sink, listeners, **{**plain, **options})
+
+    return make
+
+
+@pytest.fixture
+def collector(sink: MemorySink, listener: _Listener, collector_of: Make) -> Iterator[Collector]:
+    """A running collector with a small limit."""
+    limits = Limits(max_body_bytes=MAX_BODY_BYTES)
+    with running(collector_of(sink, listener, limits=limits, gpu_listeners=[listener])) as made:
         yield made
 
 
@@ -133,13 +142,8 @@ def call(collector: Collector) -> Iterator[Callable[..., ExportTraceServiceRespo
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_samples_of_gpus_reach_sink_and_listener(
-    collector: Collector,
-    sink: MemorySink,
-    listener: _Listener,
-    now_unix_ns: int,
-    fails: bool,
+    collector: Collector, sink: MemorySink, listener: _Listener, now_unix_ns: int, fails: bool
 ) -> None:
-    """As an agent sends them; a listener that fails does so alone."""
     listener.fails = fails
     gpu = GpuSample(replica="r1", gpu="GPU-1", at_unix_ns=now_unix_ns, power_w=300.0)
     answer, _ = _post(
@@ -149,9 +153,6 @@ def test_samples_of_gpus_reach_sink_and_listener(
     assert sink.gpus == [gpu]
     assert listener.gpus == ([] if fails else [gpu])
     assert collector.counters.report().listener_failures == (2 if fails else 0)
-
-
-# --- Real clients ---------------------------------------------------------------------
 
 
 def _span_exporter(kind: str, collector: Collector) -> Any:
@@ -177,7 +178,6 @@ def test_the_sdks_spans_reach_sink_and_listener(
     span: Callable[..., ReadableSpan],
     kind: str,
 ) -> None:
-    """OpenTelemetry's own exporters are served over both transports, compressed or not."""
     exporter = _span_exporter(kind, collector)
     spans = [span(request_id=f"chatcmpl-{n}") for n in range(20)]
     assert exporter.export(spans) is SpanExportResult.SUCCESS
@@ -196,7 +196,6 @@ def test_the_sdks_metrics_reach_sink_and_listener(
     metrics: Callable[..., MetricsData],
     kind: str,
 ) -> None:
-    """An engine's export is one sample."""
     exporter: Any = (
         GrpcMetricExporter(endpoint=f"http://127.0.0.1:{collector.grpc_port}", insecure=True)
         if kind == "grpc"
@@ -210,17 +209,11 @@ def test_the_sdks_metrics_reach_sink_and_listener(
     assert _count(collector, "metrics", "stored", "") == 12
 
 
-# --- Acknowledged only after the commit -------------------------------------------------
-
-
 def test_nothing_is_acknowledged_before_the_commit(
-    now_unix_ns: int, trace_message: Message
+    now_unix_ns: int, collector_of: Make, trace_message: Message
 ) -> None:
-    """While the sink holds its future both clients wait; when it resolves both are answered."""
     sink, listener = MemorySink(held=True), _Listener()
-    collector = Collector(
-        sink, [listener], grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns
-    )
+    collector = collector_of(sink, listener)
     answered: list[int] = []
     with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         body = trace_message().SerializeToString()
@@ -245,13 +238,10 @@ def test_nothing_is_acknowledged_before_the_commit(
 
 
 def test_a_sender_that_hangs_up_does_not_undo_the_commit(
-    now_unix_ns: int, trace_message: Message
+    collector_of: Make, trace_message: Message
 ) -> None:
-    """Rows that reach the store are told to the listeners though nobody waits for the answer."""
     sink, listener = MemorySink(held=True), _Listener()
-    collector = Collector(
-        sink, [listener], grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns
-    )
+    collector = collector_of(sink, listener)
     with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         pending = Stub(channel).Export.future(trace_message(), timeout=30)
         assert sink.submitted.acquire(timeout=30)
@@ -261,79 +251,63 @@ def test_a_sender_that_hangs_up_does_not_undo_the_commit(
     assert len(listener.requests) == len(sink.requests) == 1
 
 
-def test_a_failing_store_is_told_as_a_failure_to_send_again(
+@pytest.mark.parametrize(
+    ("fails", "error", "status", "rpc", "reason"),
+    [
+        ("failure", OSError("disk full"), 503, grpc.StatusCode.UNAVAILABLE, "store_failed"),
+        ("refusal", RuntimeError("full"), 503, grpc.StatusCode.RESOURCE_EXHAUSTED, "store_busy"),
+        ("failure", ValueError("bad row"), 400, grpc.StatusCode.INVALID_ARGUMENT, "store_refused"),
+    ],
+)
+def test_rows_that_are_not_stored_are_a_failure_that_can_be_retried_or_not(
     collector: Collector,
     sink: MemorySink,
     listener: _Listener,
-    call: Callable[..., Any],
+    call: Call,
     trace_message: Message,
+    fails: str,
+    error: Exception,
+    status: int,
+    rpc: grpc.StatusCode,
+    reason: str,
 ) -> None:
-    """503 with Retry-After, UNAVAILABLE with RetryInfo; nobody hears of the rows; then it heals."""
-    sink.failure = OSError("disk full")
+    """Without RetryInfo, RESOURCE_EXHAUSTED means never retry."""
+    setattr(sink, fails, error)
+    retried = status == 503
     body = trace_message().SerializeToString()
     response, answer = _post(collector, body, PROTOBUF)
-    assert (response.status, response.headers["Retry-After"]) == (503, "1")
-    assert _status(answer).code == 14
+    assert response.status == status
+    assert response.headers["Retry-After"] == ("1" if retried else None)
+    assert _status(answer).code == rpc.value[0]
     with pytest.raises(grpc.RpcError) as failed:
         call(trace_message())
-    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "google.rpc.retryinfo-bin" in dict(failed.value.trailing_metadata())
+    assert failed.value.code() is rpc
+    metadata = dict(failed.value.trailing_metadata())
+    assert ("google.rpc.retryinfo-bin" in metadata) is retried
+    if retried:
+        (detail,) = _status(metadata["grpc-status-details-bin"]).details
+        assert detail.type_url == "type.googleapis.com/google.rpc.RetryInfo"
     assert not listener.requests
-    assert _count(collector, "traces", "unstored", "store_failed") == 2
+    assert _count(collector, "traces", "unstored", reason) == 2
     assert _count(collector, "traces", "stored", "") == 0
-
-    sink.failure = None
+    setattr(sink, fails, None)
     assert _post(collector, body, PROTOBUF)[0].status == 200
     assert len(sink.requests) == 1
-
-
-def test_a_busy_store_is_told_as_back_pressure(
-    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
-) -> None:
-    """503 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, without which it means never."""
-    sink.refusal = RuntimeError("200000 rows wait")
-    response, answer = _post(collector, trace_message().SerializeToString(), PROTOBUF)
-    assert (response.status, response.headers["Retry-After"]) == (503, "1")
-    assert _status(answer).code == 8
-    with pytest.raises(grpc.RpcError) as failed:
-        call(trace_message())
-    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    metadata = dict(failed.value.trailing_metadata())
-    details = _status(metadata["grpc-status-details-bin"]).details
-    assert [detail.type_url for detail in details] == ["type.googleapis.com/google.rpc.RetryInfo"]
-    assert _count(collector, "traces", "unstored", "store_busy") == 2
-
-
-def test_rows_that_the_store_can_never_keep_are_not_sent_again(
-    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
-) -> None:
-    """A ValueError from the sink is final: 400, INVALID_ARGUMENT."""
-    sink.failure = ValueError("a row was refused")
-    response, _ = _post(collector, trace_message().SerializeToString(), PROTOBUF)
-    assert response.status == 400
-    with pytest.raises(grpc.RpcError) as failed:
-        call(trace_message())
-    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert _count(collector, "traces", "unstored", "store_refused") == 2
 
 
 def test_a_failing_listener_costs_no_acknowledgement(
     collector: Collector, sink: MemorySink, listener: _Listener, trace_message: Message
 ) -> None:
-    """The rows are committed, so the sender hears so; the failure is counted."""
+    """The rows are committed."""
     listener.fails = True
     assert _post(collector, trace_message().SerializeToString(), PROTOBUF)[0].status == 200
     assert len(sink.requests) == 1
     assert collector.counters.report().listener_failures == 1
 
 
-# --- Partial success ---------------------------------------------------------------------
-
-
-def test_refused_items_are_told_with_their_reasons(
-    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+def test_refused_items_are_reported_with_their_reasons(
+    collector: Collector, sink: MemorySink, call: Call, trace_message: Message
 ) -> None:
-    """A partial success names how many and why; the rest is kept."""
     message = trace_message()
     spans = message.resource_spans[0].scope_spans[0].spans
     for _ in range(2):
@@ -347,28 +321,20 @@ def test_refused_items_are_told_with_their_reasons(
     assert _count(collector, "traces", "refused", "missing_id") == 4
 
 
-def test_what_is_too_old_is_a_partial_success_and_what_is_ahead_is_set_right(
-    sink: MemorySink, now_unix_ns: int, trace_message: Message
+def test_old_rows_are_a_partial_success_and_fast_clocks_are_corrected(
+    sink: MemorySink, now_unix_ns: int, collector_of: Make, trace_message: Message
 ) -> None:
-    """Through the door: the rest of the message is kept, and what became of each is counted."""
     day_ns = 86_400 * 10**9
     message = trace_message()
     spans = message.resource_spans[0].scope_spans[0].spans
     for offset_ns in (-8 * day_ns, 3600 * 10**9):
-        spans.append(
-            trace_message(wall_offset_ns=now_unix_ns + offset_ns)
-            .resource_spans[0]
-            .scope_spans[0]
-            .spans[0]
-        )
-    made = Collector(
-        sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns, keep_ns=7 * day_ns
-    )
-    with running(made):
+        other = trace_message(wall_offset_ns=now_unix_ns + offset_ns)
+        spans.append(other.resource_spans[0].scope_spans[0].spans[0])
+    with running(collector_of(sink, keep_ns=7 * day_ns)) as made:
         _, answer = _post(made, message.SerializeToString(), PROTOBUF)
-        told = ExportTraceServiceResponse.FromString(answer).partial_success
-        assert told.rejected_spans == 1
-        assert "older than 7 days are not kept" in told.error_message
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
+        assert partial.rejected_spans == 1
+        assert "older than 7 days are not kept" in partial.error_message
         assert _count(made, "traces", "refused", "too_old") == 1
         assert _count(made, "traces", "stored", "") == 2
         (source,) = made.clocks.report()
@@ -379,9 +345,9 @@ def test_what_is_too_old_is_a_partial_success_and_what_is_ahead_is_set_right(
 
 
 def test_skipped_spans_are_no_complaint(
-    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+    collector: Collector, sink: MemorySink, call: Call, trace_message: Message
 ) -> None:
-    """A server's other spans are acknowledged and ignored, and the store is not troubled."""
+    """A server's other spans are acknowledged and do not reach the store."""
     message = trace_message()
     message.resource_spans[0].scope_spans[0].scope.name = "another"
     assert not call(message).HasField("partial_success")
@@ -390,49 +356,30 @@ def test_skipped_spans_are_no_complaint(
 
 
 def test_an_empty_message_is_acknowledged(collector: Collector) -> None:
-    """Nothing to keep is nothing wrong."""
     response, answer = _post(collector, b"", PROTOBUF)
     assert (response.status, answer) == (200, b"")
 
 
-# --- Bad input ------------------------------------------------------------------------
-
-
-def _bomb() -> bytes:
-    return gzip.compress(bytes(50 * 2**20))
-
-
 GZIP = {**PROTOBUF, "Content-Encoding": "gzip"}
+DEFLATE = {**PROTOBUF, "Content-Encoding": "deflate"}
+HALVES = gzip.compress(bytes(MAX_BODY_BYTES)) * 2
+BAD_BODIES: dict[str, tuple[bytes, dict[str, str], int, str]] = {
+    "garbage": (b"\xff" * 100, PROTOBUF, 400, "malformed"),
+    "not gzip": (b"not gzip", GZIP, 400, "malformed"),
+    "truncated gzip": (gzip.compress(b"\x0a" * 100)[:-12], GZIP, 400, "malformed"),
+    "empty gzip": (b"", GZIP, 400, "malformed"),
+    "truncated message": (zlib.compress(b"\x0a"), DEFLATE, 400, "malformed"),
+    "too large": (bytes(MAX_BODY_BYTES + 1), PROTOBUF, 413, "too_large"),
+    "gzip bomb": (gzip.compress(bytes(50 * 2**20)), GZIP, 413, "too_large"),
+    "two gzip streams too large together": (HALVES, GZIP, 413, "too_large"),
+    "another content type": (b"{}", {"Content-Type": "text/json"}, 415, "unsupported"),
+    "no content type": (b"", {}, 415, "unsupported"),
+    "unknown encoding": (b"", {**PROTOBUF, "Content-Encoding": "br"}, 415, "unsupported"),
+}
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "result"),
-    [
-        (b"\xff" * 100, PROTOBUF, 400, "malformed"),
-        (b"not gzip", GZIP, 400, "malformed"),
-        (gzip.compress(b"\x0a" * 100)[:-12], GZIP, 400, "malformed"),
-        (b"", GZIP, 400, "malformed"),
-        (zlib.compress(b"\x0a"), {**PROTOBUF, "Content-Encoding": "deflate"}, 400, "malformed"),
-        (bytes(MAX_BODY_BYTES + 1), PROTOBUF, 413, "too_large"),
-        (_bomb(), GZIP, 413, "too_large"),
-        (gzip.compress(bytes(MAX_BODY_BYTES)) * 2, GZIP, 413, "too_large"),
-        (b"{}", {"Content-Type": "text/json"}, 415, "unsupported"),
-        (b"", {}, 415, "unsupported"),
-        (b"", {**PROTOBUF, "Content-Encoding": "br"}, 415, "unsupported"),
-    ],
-    ids=[
-        "garbage",
-        "not gzip",
-        "truncated gzip",
-        "empty gzip",
-        "truncated message",
-        "too large",
-        "gzip bomb",
-        "two gzip streams too large together",
-        "another content type",
-        "no content type",
-        "unknown encoding",
-    ],
+    ("body", "headers", "status", "result"), BAD_BODIES.values(), ids=BAD_BODIES
 )
 def test_a_bad_body_is_refused_and_the_next_one_served(
     collector: Collector,
@@ -443,7 +390,6 @@ def test_a_bad_body_is_refused_and_the_next_one_served(
     status: int,
     result: str,
 ) -> None:
-    """The right code, a google.rpc.Status that says why, a count; and the collector lives on."""
     response, answer = _post(collector, body, headers)
     assert response.status == status
     assert response.headers["Content-Type"] == "application/x-protobuf"
@@ -458,7 +404,7 @@ def test_a_bad_body_is_refused_and_the_next_one_served(
 def test_a_truncated_message_is_malformed_wherever_it_is_cut(
     collector: Collector, trace_message: Message
 ) -> None:
-    """A cut is 400 or, where it happens to fall between fields, a smaller valid message."""
+    """A cut between fields is a smaller valid message."""
     body = trace_message().SerializeToString()
     statuses = {_post(collector, body[:at], PROTOBUF)[0].status for at in range(1, len(body), 97)}
     assert statuses <= {200, 400}
@@ -466,7 +412,6 @@ def test_a_truncated_message_is_malformed_wherever_it_is_cut(
 
 
 def test_a_body_of_undeclared_length_is_limited_too(collector: Collector) -> None:
-    """Chunked sending does not get round the limit."""
     connection = HTTPConnection("127.0.0.1", collector.http_port, timeout=30)
     chunks = (bytes(1024) for _ in range(MAX_BODY_BYTES // 1024 + 1))
     connection.request("POST", "/v1/traces", chunks, PROTOBUF, encode_chunked=True)
@@ -474,10 +419,9 @@ def test_a_body_of_undeclared_length_is_limited_too(collector: Collector) -> Non
     connection.close()
 
 
-def test_a_sender_that_hangs_up_mid_body_harms_nobody(
+def test_after_a_sender_that_hangs_up_mid_body_the_next_one_is_served(
     collector: Collector, trace_message: Message
 ) -> None:
-    """Half a body and gone; the next is served."""
     with socket.create_connection(("127.0.0.1", collector.http_port)) as half:
         half.sendall(
             b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
@@ -487,14 +431,12 @@ def test_a_sender_that_hangs_up_mid_body_harms_nobody(
 
 
 def test_profiles_are_not_received(collector: Collector) -> None:
-    """There is no such path."""
     assert _post(collector, b"", PROTOBUF, "/v1development/profiles")[0].status == 404
 
 
 def test_a_start_is_kept_by_either_transport(
     collector: Collector, sink: MemorySink, events_message: Message
 ) -> None:
-    """`/v1/logs` and the LogsService, each answered after the commit."""
     body = events_message().SerializeToString()
     assert _post(collector, body, PROTOBUF, "/v1/logs")[0].status == 200
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
@@ -504,9 +446,8 @@ def test_a_start_is_kept_by_either_transport(
 
 
 def test_bad_messages_over_grpc_are_refused_and_the_next_one_served(
-    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+    collector: Collector, sink: MemorySink, call: Call, trace_message: Message
 ) -> None:
-    """INVALID_ARGUMENT for garbage, RESOURCE_EXHAUSTED for size, a bomb included."""
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
         with pytest.raises(grpc.RpcError) as malformed:
@@ -523,20 +464,13 @@ def test_bad_messages_over_grpc_are_refused_and_the_next_one_served(
     assert len(sink.requests) == 1
 
 
-def test_more_than_there_is_room_for_is_told_to_come_again(
-    now_unix_ns: int, trace_message: Message
+def test_more_bytes_than_there_is_memory_for_must_be_sent_again(
+    collector_of: Make, trace_message: Message
 ) -> None:
-    """Bodies that wait for a slow store are bounded together, not only one by one."""
+    """Bodies that wait for a slow store are limited together."""
     sink = MemorySink(held=True)
     body = trace_message().SerializeToString()
-    collector = Collector(
-        sink,
-        grpc_port=0,
-        http_port=0,
-        limits=Limits(max_waiting_bytes=len(body) + 1),
-        clock_unix_ns=lambda: now_unix_ns,
-    )
-    with running(collector):
+    with running(collector_of(sink, limits=Limits(max_waiting_bytes=len(body) + 1))) as collector:
         first = threading.Thread(target=lambda: _post(collector, body, PROTOBUF))
         first.start()
         assert sink.submitted.acquire(timeout=30)
@@ -548,12 +482,8 @@ def test_more_than_there_is_room_for_is_told_to_come_again(
         assert collector.counters.report().waiting_bytes == 0
 
 
-# --- Ports and stopping -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("option", ["grpc_port", "http_port"])
 def test_a_taken_port_is_an_error_that_names_the_way_out(option: str) -> None:
-    """Which port, and which option to change; nothing keeps listening."""
     with socket.create_server(("127.0.0.1", 0)) as taken, background_loop() as loop:
         port = taken.getsockname()[1]
         collector = Collector(MemorySink(), **{"grpc_port": 0, "http_port": 0, option: port})
@@ -564,16 +494,14 @@ def test_a_taken_port_is_an_error_that_names_the_way_out(option: str) -> None:
 
 
 def test_a_port_out_of_range_is_refused() -> None:
-    """The error names the option and the range."""
     collector = Collector(MemorySink(), grpc_port=70_000, http_port=0)
     with pytest.raises(ListenError, match="--grpc-port must be a port from 0 to 65535, not 70000"):
         asyncio.run(collector.start())
 
 
-def test_stopping_answers_what_is_under_way(now_unix_ns: int, trace_message: Message) -> None:
-    """A sender that waits for the commit is answered before the collector is gone."""
+def test_stopping_answers_what_is_under_way(collector_of: Make, trace_message: Message) -> None:
     sink = MemorySink(held=True)
-    collector = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns)
+    collector = collector_of(sink)
     statuses: list[int] = []
     with background_loop() as loop:
         asyncio.run_coroutine_threadsafe(collector.start(), loop).result(timeout=30)
@@ -592,13 +520,11 @@ def test_stopping_answers_what_is_under_way(now_unix_ns: int, trace_message: Mes
         socket.create_connection(("127.0.0.1", collector.http_port))
 
 
-# --- OTLP's JSON ------------------------------------------------------------------------
-
 JSON = {"Content-Type": "application/json"}
 
 
 def _span_json(trace_id: str) -> dict[str, Any]:
-    """A request as anybody might write it by hand."""
+    """A request's span, written by hand."""
     return {
         "traceId": trace_id,
         "spanId": "00f067aa0ba902b7",
@@ -624,7 +550,6 @@ def _json_body(*spans: dict[str, Any]) -> bytes:
 def test_json_is_taken_and_answered_in_json(
     collector: Collector, sink: MemorySink, encoding: str
 ) -> None:
-    """What is refused is told as protobuf's JSON has it: integers as text."""
     body = _json_body(_span_json("4bf92f3577b34da6a3ce929d0e0e4736"), _span_json("00" * 16))
     headers = JSON | ({"Content-Encoding": "gzip"} if encoding else {})
     response, answer = _post(collector, gzip.compress(body) if encoding else body, headers)
@@ -638,7 +563,6 @@ def test_json_is_taken_and_answered_in_json(
 
 
 def test_bad_json_is_refused_in_json(collector: Collector) -> None:
-    """A google.rpc.Status says why."""
     response, answer = _post(collector, b'{"resourceSpans": [', JSON)
     assert (response.status, response.headers["Content-Type"]) == (400, "application/json")
     status = json.loads(answer)
@@ -646,22 +570,10 @@ def test_bad_json_is_refused_in_json(collector: Collector) -> None:
     assert "Expecting value at character 19" in status["message"]
 
 
-# --- Rates and readiness ------------------------------------------------------------------
-
-
-def test_more_than_the_rate_is_told_when_to_come_again(
-    now_unix_ns: int, trace_message: Message
-) -> None:
-    """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo; counted, and not kept."""
+def test_more_than_the_rate_gets_a_retry_time(collector_of: Make, trace_message: Message) -> None:
     sink = MemorySink()
     body = trace_message().SerializeToString()
-    collector = Collector(
-        sink,
-        grpc_port=0,
-        http_port=0,
-        limits=Limits(max_peer_bytes_per_s=len(body) / 60),
-        clock_unix_ns=lambda: now_unix_ns,
-    )
+    collector = collector_of(sink, limits=Limits(max_peer_bytes_per_s=len(body) / 60))
     with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         assert _post(collector, body, PROTOBUF)[0].status == 200
         response, answer = _post(collector, body, PROTOBUF)
@@ -679,19 +591,18 @@ def test_more_than_the_rate_is_told_when_to_come_again(
 def test_a_store_that_refuses_is_not_ready_until_it_keeps_again(
     collector: Collector, sink: MemorySink, trace_message: Message
 ) -> None:
-    """Readiness is what the store last said."""
     body = trace_message().SerializeToString()
-    told = [collector.ready]
+    ready = [collector.ready]
     for sink.failure in (OSError("disk full"), None):
         _post(collector, body, PROTOBUF)
-        told.append(collector.ready)
-    assert told == [True, False, True]
+        ready.append(collector.ready)
+    assert ready == [True, False, True]
 
 
 def test_a_store_that_failed_is_given_another_try_in_time(
     now_unix_ns: int, trace_message: Message
 ) -> None:
-    """Who is never ready is sent nothing, and would never find out."""
+    """A collector that is not ready gets no messages, so it would never recover."""
     sink, now = MemorySink(), [0.0]
     intake = Intake(
         sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), lambda: now[0]
@@ -709,18 +620,11 @@ def test_a_store_that_failed_is_given_another_try_in_time(
     assert intake.store_available
 
 
-def test_what_is_kept_is_sent_on_as_it_came(
-    now_unix_ns: int, trace_message: Callable[..., ExportTraceServiceRequest]
+def test_accepted_messages_are_forwarded_unchanged(
+    collector_of: Make, trace_message: Message
 ) -> None:
-    """By either transport, byte for byte; what is refused goes nowhere."""
     sent: list[tuple[str, bytes, bool]] = []
-    collector = Collector(
-        MemorySink(),
-        grpc_port=0,
-        http_port=0,
-        clock_unix_ns=lambda: now_unix_ns,
-        forward=lambda path, body, json: sent.append((path, body, json)),
-    )
+    collector = collector_of(MemorySink(), forward=lambda *message: sent.append(message))
     message = trace_message()
     body = message.SerializeToString()
     with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:

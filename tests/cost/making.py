@@ -34,10 +34,10 @@ def engine_stretches(
 ) -> EngineStretches:
     """Samples by (replica, engine): (unix seconds, busy seconds in total)."""
     counts, which, rows, first, last = [], [], [], [], []
-    for (replica, engine), told in samples.items():
+    for (replica, engine), pairs in samples.items():
         counts.append(Count(replica, engine, 1, int(started_s * NS)))
         minutes: dict[int, list[tuple[float, float | None]]] = {}
-        for at, busy in told:
+        for at, busy in pairs:
             minutes.setdefault(int(at // 60), []).append((at, busy))
         for several in minutes.values():
             which.append(len(counts) - 1)
@@ -67,7 +67,6 @@ def engine_stretches(
 
 
 def no_gpus() -> GpuStretches:
-    """GPUs without samples."""
     none = np.zeros(0, np.int64)
     return GpuStretches([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
@@ -82,7 +81,7 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
         hour_unix_s=np.array([row.get("hour", 0) for row in rows], np.int64),
         requests=np.array([row.get("requests", 1) for row in rows], np.int64),
         sums={n: np.array([float(row.get(n) or 0.0) for row in rows]) for n in AMOUNTS},
-        told={
+        reported={
             n: np.array([float(row.get("requests", 1)) if n in row else 0.0 for row in rows])
             for n in AMOUNTS
         },
@@ -105,7 +104,6 @@ def accounts(
     to_s: float = 3_600,
     gpus: GpuStretches | None = None,
 ) -> Accounts:
-    """Build complete accounts."""
     return Accounts(
         from_unix_ns=round(from_s * NS),
         to_unix_ns=round(to_s * NS),
@@ -132,9 +130,7 @@ def steady(
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
 ) -> Accounts:
     """The accounts of engines, each up from one second to another, with this many requests per
-    second and tokens per request, by the hour.
-
-    Engine data is by the minute for every window; requests are by the hour.
+    second and tokens per request. Engine data is by the minute, requests are by the hour.
     """
     counts, which, first_s, last_s = [], [], [], []
     totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}

@@ -14,7 +14,7 @@ from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, s
 
 
 def parts(line: Line) -> float:
-    """What the bill is the sum of."""
+    """Return the sum of the bill's parts."""
     known_usd = line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0)
     return known_usd + line.loading_usd + line.unbilled_usd
 
@@ -36,10 +36,10 @@ seconds = st.floats(0, 900, allow_nan=False)
     st.integers(0, 2_000),
     st.integers(1, 6_000),
 )
-def test_the_parts_sum_to_the_bill_whatever_engines_and_requests_tell(
+def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """Replica by replica, hour by hour, and in all: to 1e-9, and price × wall is the bill."""
+    """By replica, by hour and in total, to 1e-9; and price × time is the bill."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -66,7 +66,9 @@ def test_the_parts_sum_to_the_bill_whatever_engines_and_requests_tell(
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """An engine up for 1,000 s, busy for 600: 500 s for requests, 40 s again, 60 s nobody's."""
+    """An engine is up for 1,000 s and busy for 600: 500 s for requests, 40 s repeated, 60 s of
+    neither.
+    """
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -87,7 +89,6 @@ def test_requests_waste_idle_and_the_rest_are_named() -> None:
 
 
 def test_an_engine_costs_what_all_its_gpus_do() -> None:
-    """Tensor-parallel by pipeline-parallel; without a number, one device."""
     made = accounts(
         engine_stretches({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
         cells(),
@@ -101,7 +102,6 @@ def test_an_engine_costs_what_all_its_gpus_do() -> None:
 
 
 def test_hours_sum_to_the_whole() -> None:
-    """However a stretch is cut, nothing is lost at the cuts."""
     engines = engine_stretches({("r", 0): busy(1_000, 9_000, 0.25)})
     whole = bill(accounts(engines, cells(), [start("r")], 0, 10_800), PRICES).lines
     assert [line.hour_unix_s for line in whole] == [0, 3_600, 7_200]
@@ -114,17 +114,17 @@ def test_hours_sum_to_the_whole() -> None:
     assert sum_lines(pieces).busy_s == pytest.approx(sum_lines(whole).busy_s or 0.0)
 
 
-def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
-    """A machine that may have been given back costs nothing, and the gap is told."""
-    told = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
-    found = bill(accounts(engine_stretches({("r", 0): told}), cells(), [start("r")]), PRICES)
+def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
+    """The machine may have been returned."""
+    points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
+    found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None
     assert found.total.wall_s == pytest.approx(600)
     assert found.uptime.gaps_s == pytest.approx(700)
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
-    """Labelled so; a cached token weighs an eighth of a computed one, a made one 1.75."""
+    """A cached token weighs an eighth of a computed one, an output token 1.75."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
@@ -144,11 +144,11 @@ def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
     assert found.total.idle_usd == pytest.approx(0.6)
 
 
-def test_where_nobody_told_how_long_an_engine_was_busy_its_whole_time_is_the_requests() -> None:
-    """Idle is then unknown, not zero."""
-    told = [(at, None) for at in range(0, 1_001, 5)]
+def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
+    """Idle time is then unknown, not zero."""
+    points = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
-        engine_stretches({("r", 0): told}),
+        engine_stretches({("r", 0): points}),
         cells({"replica": "r", "prompt_tokens": 10, "output_tokens": 10}),
         [start("r")],
     )
@@ -160,7 +160,6 @@ def test_where_nobody_told_how_long_an_engine_was_busy_its_whole_time_is_the_req
 
 
 def test_what_has_no_price_is_named_and_never_free() -> None:
-    """The device, and how many requests are not in the bill."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 100, 0.5)}),
         cells({"replica": "r", "requests": 7, "billed_s": 5.0}),
@@ -175,7 +174,6 @@ def test_what_has_no_price_is_named_and_never_free() -> None:
 
 
 def test_a_replica_can_be_priced_by_name() -> None:
-    """Of one engine, whatever it runs on."""
     prices = parse_prices("replicas: [{match: 'batch-*', usd_per_hour: 36}]", "mine")
     made = accounts(engine_stretches({("batch-1", 0): busy(0, 100, 0.5)}), cells(), [])
     assert [line.bill_usd for line in bill(made, prices).lines] == [pytest.approx(1.0)]
@@ -183,7 +181,7 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P = 3 s of prefill and δ·N = 1 s of decodes: three quarters are for what went in."""
+    """α·P = 3 s of prefill and δ·N = 1 s of decodes, so three quarters are input."""
     counts = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],
@@ -208,7 +206,6 @@ def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
 
 
 def test_of_hours_whose_samples_are_gone_only_requests_and_waste_are_in_the_bill() -> None:
-    """Idle time is unknown there, and nothing is below zero."""
     made = replace(
         accounts(
             engine_stretches({("r", 0): busy(3_600, 7_200, 0.5)}),

@@ -1,6 +1,3 @@
-"""The highest rate that keeps the objectives, held against simulated traffic whose capacity is
-known."""
-
 import numpy as np
 import pytest
 
@@ -14,10 +11,9 @@ TARGET = 0.99
 def counted(
     stretches: int, capacity_rps: float, load: tuple[float, float], unsteady: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Good requests and all of them in stretches of random load, as shares of the capacity.
-
-    At the capacity 1 % of the requests are bad, beyond it more, by e⁸ for each whole capacity.
-    Arrivals are Poisson's; the share of bad requests varies besides, by a gamma distribution.
+    """Return good and all requests in stretches of random load, as shares of the capacity. 1 % are
+    bad at the capacity, and e⁸ times more for each whole capacity beyond it. Arrivals are Poisson,
+    with a gamma-distributed bad ratio.
     """
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*load, stretches)
@@ -29,7 +25,7 @@ def counted(
 
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
-    """The rate of the quickest stretch that kept the objective: a maximum over noise."""
+    """The rate of the fastest stretch that met the objective: a maximum over noise."""
     kept = (every >= MIN_REQUESTS) & (good >= TARGET * every)
     return float(every[kept].max()) / LENGTH_S
 
@@ -40,8 +36,9 @@ def best_stretch(good: IntArray, every: IntArray) -> float:
 def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
     capacity_rps: float, unsteady: float, load: tuple[float, float]
 ) -> None:
-    """From a day to a month of stretches: at most 8 % above the truth in each of 20 months, and
-    at most 2 % on average; nor far below it. The best stretch grows with their number."""
+    """For a day to a month of stretches: at most 8 % above the truth in each of 20 months, at most
+    2 % on average, and not far below. The best stretch grows with their number.
+    """
     for stretches in (288, 8_640):
         found, best = [], []
         for seed in range(20):
@@ -57,9 +54,7 @@ def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
 
 
 @pytest.mark.parametrize("stretches", [12, 288, 8_640])
-def test_engines_that_are_always_overloaded_keep_no_rate(stretches: int) -> None:
-    """A fifth beyond their capacity, whatever single stretches show: of the counted requests none
-    tell that they were kept."""
+def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None:
     for seed in range(20):
         good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
         assert sustainable_rate(
@@ -67,8 +62,8 @@ def test_engines_that_are_always_overloaded_keep_no_rate(stretches: int) -> None
         ) == SustainableRate(int(every.sum()), None)
 
 
-def test_the_rate_that_keeps_all_objectives_counts() -> None:
-    """The second objective is broken from half of the first one's capacity on."""
+def test_the_rate_must_meet_all_objectives() -> None:
+    """The second objective fails from half of the first one's capacity on."""
     good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
     strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
@@ -78,8 +73,7 @@ def test_the_rate_that_keeps_all_objectives_counts() -> None:
     assert (sustainable_rate([first], LENGTH_S).rps or 0.0) > 9.0
 
 
-def test_too_few_requests_are_told_from_none_and_from_a_rate_that_was_not_kept() -> None:
-    """What was counted is reported in each case."""
+def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None:
     zeros = np.zeros(12, np.int64)
     assert sustainable_rate([], LENGTH_S) == SustainableRate(0, None)
     assert sustainable_rate([ObjectiveCounts(TARGET, zeros, zeros)], LENGTH_S) == SustainableRate(
@@ -97,7 +91,7 @@ def test_too_few_requests_are_told_from_none_and_from_a_rate_that_was_not_kept()
 
 
 def test_the_same_counts_give_the_same_rate() -> None:
-    """The halves are drawn at random, by a seed of their own."""
+    """The halves are drawn by a fixed seed."""
     good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
     judged = [ObjectiveCounts(TARGET, good, every)]
     assert sustainable_rate(judged, LENGTH_S) == sustainable_rate(judged, LENGTH_S)

@@ -15,7 +15,7 @@ PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}
 
 
 def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
-    """One GPU; what its counter says at the whole minutes, told 1 s before and at each."""
+    """One GPU with this counter at whole minutes, sampled 1 s before and at each."""
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
     per_s = np.diff(joules) / 60
@@ -32,14 +32,14 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
 
 
 def fleet(shares: list[float], watts: list[float]) -> Accounts:
-    """A minute each: how busy the engine was, and what its GPU drew."""
-    told, busy_s = [], 0.0
+    """How busy the engine was in each minute, and the energy of its GPU."""
+    points, busy_s = [], 0.0
     for minute, share in enumerate(shares):
-        told += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
+        points += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
         busy_s += 60 * share
     counter = [0.0, *np.cumsum([each * 60 for each in watts]).tolist()]
     return accounts(
-        engine_stretches({("r", 0): told}),
+        engine_stretches({("r", 0): points}),
         cells(),
         [start("r", region="eu")],
         0,
@@ -49,7 +49,7 @@ def fleet(shares: list[float], watts: list[float]) -> Accounts:
 
 
 def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
-    """100 W and 300 more at work, from minutes of different load; CO₂ with the overhead."""
+    """100 W idle and 300 W more at work, from minutes of different load."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
@@ -61,7 +61,6 @@ def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
 
 
 def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
-    """Which says so."""
     made = fleet([0.5] * 20, [200.0] * 20)
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
     assert not found.fitted
@@ -69,7 +68,7 @@ def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
 
 
 def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
-    """A driver was loaded again: the fall is no energy, nor is a leap."""
+    """The driver was loaded again; neither the fall nor the jump is energy."""
     made = fleet([0.5] * 4, [200.0] * 4)
     gpus = made.gpus
     fallen = gpus.first_j.copy()
@@ -82,15 +81,14 @@ def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
     assert found.joules == pytest.approx(200.0 * 238)
 
 
-def test_less_than_a_minute_tells_nothing() -> None:
-    """The sensor samples too seldom."""
+def test_less_than_a_minute_is_unknown() -> None:
+    """The sensor samples too rarely."""
     made = fleet([0.5], [200.0])
     assert energy(made, PRICES, uptime_of(made.engines, 0, 60 * NS)) == {}
     assert total_energy([]) is None
 
 
-def test_busy_energy_is_each_groups_by_what_it_cost_and_of_what_is_unbilled_nobodys() -> None:
-    """Groups and the unbilled share of busy time together drew what the GPUs did at work."""
+def test_busy_energy_is_split_by_cost_with_an_unbilled_rest() -> None:
     made = fleet([0.1 * n for n in range(10)] * 2, [100.0 + 30 * n for n in range(10)] * 2)
     busy_s = 60 * 9.0
     charged = cells(

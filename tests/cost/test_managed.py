@@ -16,7 +16,6 @@ managed:
 
 
 def test_tokens_are_priced_as_the_managed_api_does_cached_ones_apart() -> None:
-    """Ten requests of the same kind cost ten times what one does."""
     one = compare("chat", Tokens(1, 1_000, 500, 100), MINE)
     ten = compare("chat", Tokens(10, 10_000, 5_000, 1_000), MINE)
     none_cached = compare("chat", Tokens(1, 1_000, 0, 100), MINE)
@@ -25,29 +24,24 @@ def test_tokens_are_priced_as_the_managed_api_does_cached_ones_apart() -> None:
 
 
 @pytest.mark.parametrize("model", ["llama", "gone", None])
-def test_a_model_that_nothing_stands_for_is_absent_and_says_how_to_name_one(
-    model: str | None,
-) -> None:
-    """Never $0."""
+def test_a_model_without_a_price_is_absent_with_a_hint(model: str | None) -> None:
     with pytest.raises(NoManagedPrice, match="price file"):
         compare(model, Tokens(1, 10, 0, 10), MINE)
 
 
 def test_requests_without_tokens_are_not_compared() -> None:
-    """There is nothing to price."""
     with pytest.raises(NoManagedPrice, match="no tokens"):
         compare("chat", Tokens(3, 0, 0, 0), MINE)
 
 
 def test_a_served_name_finds_its_model_among_the_defaults() -> None:
-    """As hubs spell it."""
     found = load_prices().managed_model("meta-llama/Llama-3.1-8B-Instruct")
     assert found is not None
     assert found.model == "meta-llama/llama-3.1-8b-instruct"
 
 
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
-    """$3.60 an hour against requests of a cent: a tenth of one a second."""
+    """$3.60 an hour and $0.01 a request: 0.1 requests a second."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
     assert found is not None
@@ -70,7 +64,7 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
 def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
     kept: SustainableRate, reachable: bool | None
 ) -> None:
-    """Unknown where too few requests were counted; counted and never kept is no."""
+    """Too few requests are unknown; an objective that is always missed is no."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], kept)
     assert found is not None
@@ -78,12 +72,11 @@ def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
 
 
 def test_nothing_compared_breaks_even_nowhere() -> None:
-    """There is no volume to tell."""
     assert break_even(10.0, [], SustainableRate(0, None)) is None
 
 
 def test_what_was_refused_is_not_part_of_the_mix() -> None:
-    """It reached no engine, and would have cost nothing elsewhere."""
+    """It reached no engine and would have cost nothing elsewhere."""
     made = cells(
         {
             "model": "chat",

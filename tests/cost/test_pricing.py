@@ -22,7 +22,7 @@ def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimelin
 
 
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
-    """Two GPUs at $3.60 an hour each, 5 s: a cent. What was wasted is not charged to it."""
+    """5 s of two GPUs at $3.60 an hour each are a cent, without the wasted time."""
     pricing = Pricing(PRICES)
     pricing.update([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
@@ -31,8 +31,7 @@ def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests)
     assert request.priced_by is PricedBy.LEDGER
 
 
-def test_what_nobody_knows_has_no_cost(request_row: Requests) -> None:
-    """Another replica, no price for the device, no seconds: None, never 0."""
+def test_unknown_values_have_no_cost(request_row: Requests) -> None:
     pricing = Pricing(PRICES)
     pricing.update([start("r"), start("odd", device="Abacus")])
     rows = [
@@ -41,12 +40,11 @@ def test_what_nobody_knows_has_no_cost(request_row: Requests) -> None:
         request_row(3, replica="r", engine=0),
         request_row(4, billed_s=5.0),
     ]
-    told = [(row.cost_usd, row.priced_by) for row in _priced(pricing, *rows)]
-    assert told == [(None, None)] * 4
+    priced = [(row.cost_usd, row.priced_by) for row in _priced(pricing, *rows)]
+    assert priced == [(None, None)] * 4
 
 
-def test_a_later_start_prices_what_comes_after_it(request_row: Requests) -> None:
-    """And one that is told late changes nothing."""
+def test_a_later_start_prices_later_requests(request_row: Requests) -> None:
     pricing = Pricing(PRICES)
     pricing.update([start("r", gpus=1, at_unix_ns=5)])
     first = request_row(1, replica="r", engine=0, billed_s=1.0)
@@ -58,7 +56,6 @@ def test_a_later_start_prices_what_comes_after_it(request_row: Requests) -> None
 
 
 def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -> None:
-    """As many as were heard of."""
     pricing = Pricing(PRICES)
     gpus = [GpuSample(replica="r", gpu=str(n), at_unix_ns=1, model_name=DEVICE) for n in range(4)]
     pricing.update(gpus=gpus)
@@ -68,7 +65,7 @@ def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -
 
 
 def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests) -> None:
-    """α·100 computed and δ·10 made: 0.2 s, and labelled."""
+    """0.2 s = α·100 computed + δ·10 output tokens."""
     pricing = Pricing(PRICES)
     sample = EngineSample(
         replica="r",
@@ -94,7 +91,6 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
 def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
     request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first are forgotten."""
     monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
     pricing = Pricing(PriceList())
     pricing.update(start(f"r{n}") for n in range(55))
@@ -103,8 +99,8 @@ def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
     assert len(pricing._usd_per_s) == 50
 
 
-def test_a_scrape_asks_while_messages_tell_of_new_engines() -> None:
-    """From two threads: neither meets a table that changes under it."""
+def test_a_scrape_reads_while_messages_add_engines() -> None:
+    """In two threads."""
     pricing = Pricing(PRICES)
     done = threading.Event()
     failures: list[BaseException] = []

@@ -1,5 +1,3 @@
-"""How long engines were up, loading and busy: two servers with one name, long steps, restarts."""
-
 import time
 
 import numpy as np
@@ -16,10 +14,10 @@ HOUR_S = 3_600
 
 
 def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> EngineStretches:
-    """Of each process its samples: (unix seconds, busy seconds in total), each a stretch."""
-    which = [place for place, (_, told) in enumerate(senders) for _ in told]
-    at = np.array([round(at * NS) for _, told in senders for at, _ in told], np.int64)
-    busy_s = np.array([np.nan if b is None else b for _, told in senders for _, b in told])
+    """The samples of each process, (unix seconds, busy seconds in total), as one stretch."""
+    which = [place for place, (_, points) in enumerate(senders) for _ in points]
+    at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
+    busy_s = np.array([np.nan if b is None else b for _, points in senders for _, b in points])
     nothing = np.full(at.size, np.nan)
     totals = {name: busy_s if name == "busy_s_total" else nothing for name in WORK}
     return EngineStretches(
@@ -36,16 +34,15 @@ def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> Engin
 
 
 def server(process: int, from_s: int, to_s: int, share: float | None, replica: str = "r"):  # type: ignore[no-untyped-def]  # as `stretches` takes it
-    """One that started at `from_s` and was busy that share of the time."""
-    told = [(float(at), None if share is None else (at - from_s) * share)
+    """A server that started at `from_s` and was busy this share of the time."""
+    points = [(float(at), None if share is None else (at - from_s) * share)
             for at in range(from_s, to_s + 1)]  # fmt: skip
-    return Count(replica, 0, process, from_s * NS), told
+    return Count(replica, 0, process, from_s * NS), points
 
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> None:
-    """Two fleets, or `simulate` beside `make run`, in containers (one process id) or not: each is
-    busy 80 % of its time, and idle time is 20 % of both."""
+    """Each is busy 80 % of its time, with equal process ids (containers) or not."""
     made = accounts(
         stretches(server(1, 0, 1_000, 0.8), server(process, 200, 1_000, 0.8)),
         cells({"replica": "r", "billed_s": 1_800 * 0.8}),
@@ -61,31 +58,29 @@ def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> N
 
 
 def test_api_servers_of_one_engine_add_no_time() -> None:
-    """One of them sends the totals of the engine's steps, the others send none."""
-    told = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
-    (hour,) = told.hours.values()
+    """One of them sends the engine's totals, the others none."""
+    points = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
+    (hour,) = points.hours.values()
     assert hour.wall_s == pytest.approx(600)
     assert hour.busy_s == pytest.approx(300)
 
 
 def test_a_server_that_starts_again_is_one_server() -> None:
-    """With a pause of half a minute, whatever its process id."""
     for process in (1, 2):
-        told = uptime_of(
+        points = uptime_of(
             stretches(server(1, 0, 500, 0.5), server(process, 530, 1_000, 0.5)), 0, HOUR_S * NS
         )
-        (hour,) = told.hours.values()
+        (hour,) = points.hours.values()
         assert hour.wall_s == pytest.approx(1_000)
-        assert told.up_s == pytest.approx(1_000)
+        assert points.up_s == pytest.approx(1_000)
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """Ten seconds that are reported in one: the nine before were not idle, nor is time below 0
-    in a window that begins within the step."""
-    told: list[tuple[float, float | None]] = [
+    """The nine seconds before a step of ten were not idle."""
+    points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
-    engines = stretches((Count("r", 0, 1, 0), told))
+    engines = stretches((Count("r", 0, 1, 0), points))
     found = uptime_of(engines, 25 * NS, 60 * NS)
     (hour,) = found.hours.values()
     assert hour.wall_s == pytest.approx(35)
@@ -96,11 +91,11 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
 
 
 def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
-    """Two senders with one start: their totals jump up and down between 1,000 s and 0 s."""
-    told: list[tuple[float, float | None]] = [
+    """Two senders with one start: their totals alternate between 1,000 s and 0 s."""
+    points: list[tuple[float, float | None]] = [
         (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
     ]
-    made = accounts(stretches((Count("r", 0, 1, 0), told)), cells(), [start("r")])
+    made = accounts(stretches((Count("r", 0, 1, 0), points)), cells(), [start("r")])
     found = bill(made, PRICES)
     assert found.total is not None
     assert found.total.idle_usd is not None
@@ -126,16 +121,16 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """Whoever shares a name, and however long their steps: to 1e-9."""
-    told = []
+    """For any processes and step lengths, to 1e-9."""
+    points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
         for step_s, busy_s in samples:
             at_s, total = at_s + step_s, total + busy_s
             rows.append((at_s, total))
-        told.append((Count("r", 0, process, began_s * NS), rows))
+        points.append((Count("r", 0, process, began_s * NS), rows))
     made = accounts(
-        stretches(*told),  # type: ignore[arg-type]
+        stretches(*points),  # type: ignore[arg-type]
         cells({"replica": "r", "billed_s": 100.0, "wasted_s": 1.0}),
         [start("r", at_unix_ns=200 * NS, loading_s=150.0)],
         from_s,
@@ -152,7 +147,7 @@ def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
 
 
 def test_loading_a_model_is_billed_and_named() -> None:
-    """Five minutes from the start of the process until the engine was ready: rented, not idle."""
+    """The five minutes from the process start until the engine was ready are not idle."""
     made = accounts(
         stretches(server(1, 300, 900, 0.5)),
         cells({"replica": "r", "billed_s": 300.0}),
@@ -168,20 +163,16 @@ def test_loading_a_model_is_billed_and_named() -> None:
 
 
 def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() -> None:
-    """Its start is dated later, and it has no sample yet."""
-    made = accounts(
-        stretches(),
-        cells(),
-        [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)],
-    )
+    """It has no sample yet."""
+    made = accounts(stretches(), cells(), [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)])
     total = bill(made, PRICES).total
     assert total is not None
     assert total.loading_usd == total.bill_usd == pytest.approx(0.6)
     assert total.idle_usd == 0
 
 
-def test_while_another_process_of_the_name_serves_nothing_more_is_billed_for_loading() -> None:
-    """The old server is there until the new one takes over; one machine is known to be rented."""
+def test_loading_beside_a_serving_process_of_the_same_name_is_not_billed() -> None:
+    """The old server runs until the new one takes over, and only one machine is known."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),
         cells(),
@@ -193,7 +184,6 @@ def test_while_another_process_of_the_name_serves_nothing_more_is_billed_for_loa
 
 
 def test_a_pod_that_replaces_another_is_not_counted_beside_it() -> None:
-    """A rolling deploy in the middle of a day: one engine at a time, at the price of one."""
     day = 24 * HOUR_S
     one = bill(steady({"pod-a": (0, day)}, 0, day), PRICES)
     rolled = bill(steady({"pod-a": (0, day // 2), "pod-b": (day // 2, day)}, 0, day), PRICES)
@@ -206,7 +196,6 @@ def test_a_pod_that_replaces_another_is_not_counted_beside_it() -> None:
 
 
 def test_engines_that_are_up_together_are_added() -> None:
-    """Two for half of the time: one and a half on average."""
     made = accounts(
         engine_stretches({("a", 0): busy(0, 1_000, 0.1), ("b", 0): busy(500, 1_000, 0.1)}),
         cells(),
@@ -218,9 +207,9 @@ def test_engines_that_are_up_together_are_added() -> None:
 
 
 def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time() -> None:
-    """Eight thousand starts of four thousand processes at once: within seconds, not hours."""
+    """Eight thousand starts of four thousand processes at once."""
     number = 8_000
-    told: list[tuple[Count, list[tuple[float, float | None]]]] = [
+    points: list[tuple[Count, list[tuple[float, float | None]]]] = [
         (
             Count("r", 0, place // 2, place),
             [(float(place % 3_000), 0.0), (place % 3_000 + 9.0, 1.0)],
@@ -228,7 +217,7 @@ def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time()
         for place in range(number)
     ]
     begun = time.monotonic()
-    found = uptime_of(stretches(*told), 0, HOUR_S * NS)
+    found = uptime_of(stretches(*points), 0, HOUR_S * NS)
     assert time.monotonic() - begun < 60
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
@@ -236,10 +225,10 @@ def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time()
 
 
 def test_first_samples_without_a_total_lose_no_busy_time() -> None:
-    """A server samples before its engine has written for the first time."""
+    """A server may sample before its engine reports."""
     count = Count("r", 0, 1, 0)
-    told = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
-    found = uptime_of(stretches((count, told)), 0, HOUR_S * NS)
+    points = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
+    found = uptime_of(stretches((count, points)), 0, HOUR_S * NS)
     ((_, hour),) = found.hours.items()
     assert hour.busy_s == pytest.approx(6.1)
     assert found.contradicted_s == 0

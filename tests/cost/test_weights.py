@@ -1,5 +1,3 @@
-"""What tokens cost in and out does not depend on the window that is asked about."""
-
 from collections.abc import Sequence
 
 import pytest
@@ -16,19 +14,19 @@ HOUR_S = 3_600
 
 
 def only(found: Bill) -> Group:
-    """Its one group."""
+    """Return the only group."""
     (group,) = found.groups
     return group
 
 
 def in_share(group: Group) -> float:
-    """Of what requests cost, the share of what went in."""
+    """Return the input's share of the requests' cost."""
     return group.in_usd / (group.in_usd + group.out_usd)
 
 
 @pytest.mark.parametrize("engines", [1, 8])
 def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_month(engines: int) -> None:
-    """Dollars per token in and out, to 1e-9: they are of the traffic, not of the window."""
+    """Dollars per input and output token agree to 1e-9."""
     whole = {f"pod-{n}": (0, 30 * 24 * HOUR_S) for n in range(engines)}
     found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 30 * 24)]
     for each in found[1:]:
@@ -47,7 +45,6 @@ traffic = st.tuples(st.floats(0.1, 5), st.floats(50, 5_000), st.floats(2, 900))
 def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost(
     hours: Sequence[tuple[float, float, float]], data: st.DataObject
 ) -> None:
-    """Whatever the traffic of each hour, and wherever the window is cut."""
     fleet = {"a": (0, len(hours) * HOUR_S), "b": (0, HOUR_S)}
 
     def of(from_h: int, to_h: int) -> Group:
@@ -65,7 +62,6 @@ def test_the_rates_of_a_window_are_those_of_its_parts_weighted_by_what_they_cost
 
 
 def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_are() -> None:
-    """Its tokens count where it was received; nothing of its dollars is left out."""
     work = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 1_000.0],
@@ -75,11 +71,7 @@ def test_what_a_request_of_an_earlier_hour_costs_is_split_as_that_hours_steps_ar
     }
     seconds = [(float(at), at * 0.5) for at in range(0, 121, 60)]
     engines = engine_stretches({("r", 0): seconds}, fit=(0.0, 0.001, 0.0, 0.0, 0.001), work=work)
-    made = accounts(
-        engines,
-        cells({"replica": "r", "requests": 0, "billed_s": 4.0}),
-        [start("r")],
-    )
+    made = accounts(engines, cells({"replica": "r", "requests": 0, "billed_s": 4.0}), [start("r")])
     group = only(bill(made, PRICES))
     assert group.in_usd == pytest.approx(0.001)
     assert group.out_usd == pytest.approx(0.003)

@@ -1,5 +1,3 @@
-"""What every dashboard keeps: nothing unexplained, nothing without a unit, no name of its own."""
-
 import re
 from pathlib import Path
 
@@ -29,18 +27,16 @@ each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.ui
 
 @each_board
 def test_what_is_committed_is_what_would_be_generated(board: Board) -> None:
-    """`make generate` writes it anew."""
+    """Where this fails: make generate."""
     assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
 
 
 def test_nothing_else_is_committed() -> None:
-    """A dashboard that is gone leaves no file."""
     assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
 
 
 @each_board
 def test_every_panel_explains_itself(board: Board) -> None:
-    """To who has never seen it: a sentence or two, a unit, a name for each series."""
     assert board.description.endswith(".")
     for panel in board.panels:
         assert panel.description.endswith("."), panel.title
@@ -52,14 +48,13 @@ def test_every_panel_explains_itself(board: Board) -> None:
 
 @each_board
 def test_no_two_panels_have_one_title(board: Board) -> None:
-    """A link or a word about one of them would be about either."""
+    """Links and docs name panels by title."""
     titles = [panel.title for panel in board.panels]
     assert len(titles) == len(set(titles))
 
 
 @each_board
-def test_only_series_that_are_told_are_asked_for(board: Board) -> None:
-    """By the names of the exporter and of the rules."""
+def test_only_exported_and_recorded_series_are_queried(board: Board) -> None:
     for panel in board.panels:
         for query in panel.queries:
             asked = set(re.findall(r"(?:slo:)?tailspan_\w+(?::\w+)?", query.expr))
@@ -67,8 +62,7 @@ def test_only_series_that_are_told_are_asked_for(board: Board) -> None:
 
 
 @each_board
-def test_no_panel_tells_an_average_since_boot(board: Board) -> None:
-    """A counter is only ever asked how fast it grew; a quantile is never averaged or summed."""
+def test_no_panel_shows_an_average_since_boot(board: Board) -> None:
     for panel in board.panels:
         for query in panel.queries:
             counters = re.findall(r"\w+_(?:total|bucket)\b(?:{[^}]*})?(\[?)", query.expr)
@@ -77,8 +71,7 @@ def test_no_panel_tells_an_average_since_boot(board: Board) -> None:
 
 
 @each_board
-def test_variables_asked_for_are_there(board: Board) -> None:
-    """A variable that the page lacks would be taken by its name."""
+def test_each_panel_has_the_variables_that_it_uses(board: Board) -> None:
     ours = {*board.variables, "__rate_interval", "__range"}
     for panel in board.panels:
         for query in panel.queries:
@@ -89,8 +82,7 @@ def test_variables_asked_for_are_there(board: Board) -> None:
 
 
 @each_board
-def test_grafana_gets_what_the_board_says(board: Board) -> None:
-    """Each panel once, with its unit, description and a link; rows fill the page's width."""
+def test_grafana_gets_each_panel_of_the_board(board: Board) -> None:
     document = build(board)
     panels = [each for each in document["panels"] if each["type"] != "row"]
     assert [each["title"] for each in panels] == [panel.title for panel in board.panels]
@@ -106,7 +98,7 @@ def test_grafana_gets_what_the_board_says(board: Board) -> None:
 
 
 def test_a_native_histogram_is_drawn_as_it_comes() -> None:
-    """Grafana makes a heatmap of series by `le`; cells are one already."""
+    """Grafana makes a heatmap of series by `le`, which cells already are."""
     formats = {}
     for board in BOARDS:
         built = {each["title"]: each for each in build(board)["panels"]}
@@ -121,7 +113,6 @@ def test_a_native_histogram_is_drawn_as_it_comes() -> None:
 
 
 def test_dashboards_lead_to_each_other() -> None:
-    """By their tag, with what was chosen."""
     for board in BOARDS:
         links = build(board)["links"]
         assert [link["type"] for link in links] == ["dashboards", "link"]
@@ -129,7 +120,7 @@ def test_dashboards_lead_to_each_other() -> None:
 
 
 def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done() -> None:
-    """Unbilled is what is left, above zero or below it, and is shown so."""
+    """The unbilled part may be below zero."""
     [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed
     figures = {
@@ -140,7 +131,7 @@ def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done(
     }
 
     def worth(expression: str) -> float:
-        """Of arithmetic on sums of rates, each worth what its series is here."""
+        """Evaluate arithmetic on sums of rates, with these values for the series."""
         terms = re.sub(r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)", r" \1 ", expression)
         return float(eval(terms, {"__builtins__": {}}, figures))
 

@@ -1,8 +1,5 @@
-"""Pushing, against a stand-in for Grafana's HTTP API.
-
-No Grafana can be installed here. The stand-in answers as Grafana 11's documentation of its HTTP
-API describes (folders, data sources, dashboards, health), keeps what it is given, and fails on
-demand. It shows that we speak as documented, not that a Grafana understands.
+"""Pushing, against a fake of Grafana 11's documented HTTP API, because no Grafana can be installed
+here. A real Grafana may still refuse what the fake accepts.
 """
 
 import json
@@ -25,7 +22,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Grafana:
-    """What it holds, what it was asked, and how it fails."""
+    """Stores what it gets, records requests and fails on demand."""
 
     port: int = 0
     prefix: str = ""
@@ -38,16 +35,14 @@ class Grafana:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"http://127.0.0.1:{self.port}{self.prefix}"
 
     @property
     def written(self) -> list[str]:
-        """What was asked of it that changes something."""
+        """Return the requests that change something."""
         return [each for each in self.asked if not each.startswith("GET")]
 
     def answer(self, method: str, path: str, token: str, body: Any) -> Answer:
-        """As documented."""
         if not path.startswith(f"{self.prefix}/api"):
             return 404, {"message": "Not found"}
         path = path.removeprefix(f"{self.prefix}/api")
@@ -67,7 +62,7 @@ class Grafana:
             case "GET", ["datasources", "uid", uid]:
                 return _or_404(self.sources.get(uid), "Data source not found")
             case "POST", ["datasources"]:
-                # Grafana adds what it was not told.
+                # Grafana adds the keys that it was not given.
                 self.sources[body["uid"]] = {**body, "id": 1, "orgId": 1, "readOnly": False}
                 return 200, {"datasource": self.sources[body["uid"]], "message": "Datasource added"}
             case "PUT", ["datasources", "uid", uid]:
@@ -97,7 +92,7 @@ def _or_404(found: Any, message: str) -> Answer:
 
 @pytest.fixture
 def grafana() -> Iterator[Grafana]:
-    """One that holds nothing."""
+    """An empty Grafana."""
     here = Grafana()
 
     def answer(asked: Asked) -> Reply:
@@ -115,7 +110,6 @@ def grafana() -> Iterator[Grafana]:
 
 
 def push(grafana: Grafana, *words: str, token: str = TOKEN) -> Result:
-    """Run the command."""
     return CliRunner().invoke(
         tailspan,
         ["dashboards", "push", "--url", grafana.url, *words],
@@ -128,7 +122,6 @@ PROMETHEUS = ("--prometheus", "http://prometheus:9090")
 
 
 def test_an_empty_grafana_gets_all_of_it(grafana: Grafana) -> None:
-    """Folder, data source and every dashboard, in the folder."""
     done = push(grafana, *PROMETHEUS)
     assert done.exit_code == 0, done.output
     assert set(grafana.folders) == {FOLDER_UID}
@@ -138,8 +131,7 @@ def test_an_empty_grafana_gets_all_of_it(grafana: Grafana) -> None:
     assert done.output.count("create ") == 2 + len(BOARDS)
 
 
-def test_twice_is_as_good_as_once(grafana: Grafana) -> None:
-    """The second time nothing is written."""
+def test_pushing_is_idempotent(grafana: Grafana) -> None:
     push(grafana, *PROMETHEUS)
     grafana.asked.clear()
     done = push(grafana, *PROMETHEUS)
@@ -149,7 +141,6 @@ def test_twice_is_as_good_as_once(grafana: Grafana) -> None:
 
 
 def test_a_dry_run_shows_and_writes_nothing(grafana: Grafana) -> None:
-    """Neither into an empty one, nor over a change made by hand, whose lines it shows."""
     assert "would create" in push(grafana, "--dry-run").output
     assert not grafana.written
     push(grafana)
@@ -163,8 +154,7 @@ def test_a_dry_run_shows_and_writes_nothing(grafana: Grafana) -> None:
     assert not grafana.written
 
 
-def test_what_was_changed_by_hand_is_put_back(grafana: Grafana) -> None:
-    """That alone; with its version counted on."""
+def test_changes_by_hand_are_reverted(grafana: Grafana) -> None:
     push(grafana, *PROMETHEUS)
     grafana.boards["tailspan-fleet"]["dashboard"]["title"] = "Mine"
     grafana.boards["tailspan-engine"]["meta"]["folderUid"] = "elsewhere"
@@ -180,13 +170,12 @@ def test_what_was_changed_by_hand_is_put_back(grafana: Grafana) -> None:
 
 
 def test_without_prometheus_data_sources_are_left_alone(grafana: Grafana) -> None:
-    """The dashboards offer those that there are."""
     push(grafana)
     assert not any("datasources" in each for each in grafana.asked)
 
 
 def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
-    """As behind a proxy; with or without a slash at the end."""
+    """As behind a proxy."""
     grafana.prefix = "/grafana"
     assert push(grafana).exit_code == 0
     grafana.prefix = "/grafana/"
@@ -198,7 +187,7 @@ def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "failure", "said"),
+    ("asked", "failure", "wanted"),
     [
         ("GET /folders/tailspan", (401, {"message": "Invalid API key"}), "rejects the token"),
         ("POST /folders", (403, {"message": "needs folders:create"}), "needs folders:create"),
@@ -209,25 +198,24 @@ def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
         ("POST /dashboards/db", (400, {"message": "Cannot save provisioned"}), "provisioned"),
         ("POST /dashboards/db", (500, {"message": "boom"}), "failed with 500 (boom)"),
         ("POST /dashboards/db", (503, "<html>no upstream</html>"), "failed with 503"),
-        ("GET /health", (200, "<html>hello</html>"), "is no Grafana"),
-        ("GET /health", (200, {"status": "ok"}), "is no Grafana"),
+        ("GET /health", (200, "<html>hello</html>"), "is not a Grafana"),
+        ("GET /health", (200, {"status": "ok"}), "is not a Grafana"),
         ("GET /health", (404, {"message": "?"}), "has no such endpoint"),
     ],
 )
-def test_each_refusal_is_a_sentence(
-    grafana: Grafana, asked: str, failure: Answer, said: str
+def test_each_refusal_has_a_reason_and_a_remedy(
+    grafana: Grafana, asked: str, failure: Answer, wanted: str
 ) -> None:
-    """What was refused, why by Grafana's own word, and what to do; status 2, no traceback."""
     grafana.failures[asked] = failure
     done = push(grafana, *PROMETHEUS)
     assert done.exit_code == 2
-    assert said in done.output
+    assert wanted in done.output
     assert "Traceback" not in done.output
     assert TOKEN not in done.output
 
 
 def test_a_change_between_looking_and_writing_is_not_lost(grafana: Grafana) -> None:
-    """Grafana compares versions, for we do not ask to overwrite."""
+    """Grafana compares versions, because the push does not set `overwrite`."""
     push(grafana)
     seen = json.loads(json.dumps(grafana.boards["tailspan-fleet"]))
     seen["dashboard"]["title"] = "Mine"
@@ -239,8 +227,7 @@ def test_a_change_between_looking_and_writing_is_not_lost(grafana: Grafana) -> N
     assert "changed by someone else" in done.output
 
 
-def test_a_wrong_token_is_told(grafana: Grafana) -> None:
-    """And never printed."""
+def test_a_wrong_token_is_reported_and_not_printed(grafana: Grafana) -> None:
     done = push(grafana, token="glsa_wrong")
     assert done.exit_code == 2
     assert "rejects the token" in done.output
@@ -248,8 +235,7 @@ def test_a_wrong_token_is_told(grafana: Grafana) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:3000", "ftp://grafana", "http://"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """With an example."""
+def test_a_malformed_address_is_refused(url: str) -> None:
     done = CliRunner().invoke(
         tailspan, ["dashboards", "push", "--url", url], env={"GRAFANA_TOKEN": TOKEN}
     )
@@ -257,8 +243,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     assert "http://HOST:3000" in done.output
 
 
-def test_nobody_listening_is_told() -> None:
-    """Port 1 of the loopback is nobody's."""
+def test_a_closed_port_is_reported() -> None:
     done = CliRunner().invoke(
         tailspan,
         ["dashboards", "push", "--url", "http://127.0.0.1:1"],
@@ -269,7 +254,6 @@ def test_nobody_listening_is_told() -> None:
 
 
 def test_a_token_is_wanted_in_a_file_or_the_environment(tmp_path: Path, grafana: Grafana) -> None:
-    """Missing, empty, unreadable and odd ones are named as such."""
     assert "GRAFANA_TOKEN is not set" in push(grafana, token="").output
     file = tmp_path / "token"
     assert "cannot be read" in push(grafana, "--token-file", str(file)).output
@@ -282,7 +266,6 @@ def test_a_token_is_wanted_in_a_file_or_the_environment(tmp_path: Path, grafana:
 
 
 def test_files_are_written_as_committed(tmp_path: Path) -> None:
-    """What `make generate` does."""
     done = CliRunner().invoke(tailspan, ["dashboards", "build", str(tmp_path / "new")])
     assert done.exit_code == 0
     written = {file.name: file.read_text() for file in (tmp_path / "new").iterdir()}

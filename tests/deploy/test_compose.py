@@ -1,5 +1,3 @@
-"""The compose stack: sound, pinned, and open to nobody but its own machine."""
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +15,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def _users(service: dict[str, Any]) -> str:
-    """Who it runs as: said here, or by the stage of our Dockerfile that it is built from."""
+    """Return the user of each service, from here or from its stage of our Dockerfile."""
     if "user" in service:
         return str(service["user"])
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
@@ -27,14 +25,12 @@ def _users(service: dict[str, Any]) -> str:
 
 @each_service
 def test_a_port_is_published_on_loopback_alone(name: str) -> None:
-    """Whoever wants more, says so."""
     for port in SERVICES[name].get("ports", []):
         assert port.startswith("127.0.0.1:"), port
 
 
 @each_service
-def test_nobody_is_root_or_may_become_it(name: str) -> None:
-    """A user of its own, no capabilities, no new privileges."""
+def test_no_service_is_root_or_may_become_it(name: str) -> None:
     service = SERVICES[name]
     assert _users(service).split(":")[0] not in ("0", "root", "")
     assert service["cap_drop"] == ["ALL"]
@@ -43,27 +39,23 @@ def test_nobody_is_root_or_may_become_it(name: str) -> None:
 
 @each_service
 def test_a_file_system_is_writable_only_with_a_reason(name: str) -> None:
-    """Two images cannot do without."""
     assert SERVICES[name]["read_only"] is (name not in ("vllm", "clickhouse"))
 
 
 @each_service
 def test_an_image_has_a_version(name: str) -> None:
-    """`latest` is another one tomorrow."""
     tag = SERVICES[name]["image"].rpartition(":")[2]
     assert any(character.isdigit() for character in tag), SERVICES[name]["image"]
 
 
 @each_service
-def test_every_service_says_whether_it_is_well(name: str) -> None:
-    """Or that it cannot be asked."""
+def test_every_service_has_a_health_check_or_a_reason(name: str) -> None:
     health = SERVICES[name]["healthcheck"]
     assert health.get("disable") or health["test"]
 
 
 @each_service
 def test_what_is_mounted_is_there(name: str) -> None:
-    """Files of this repository, read-only, or volumes that are declared."""
     for volume in SERVICES[name].get("volumes", []):
         source = volume.split(":")[0]
         if source.startswith("./"):
@@ -73,24 +65,23 @@ def test_what_is_mounted_is_there(name: str) -> None:
             assert source in COMPOSE["volumes"]
 
 
-def test_no_password_is_written_down() -> None:
-    """Grafana has no account; a database's is the user's to give."""
+def test_no_file_has_a_password() -> None:
     grafana = SERVICES["grafana"]["environment"]
     assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert "GF_SECURITY_ADMIN_PASSWORD" not in grafana
 
 
-def test_grafana_and_prometheus_are_told_the_same_interval() -> None:
-    """`$__rate_interval` is made of it."""
+def test_grafana_and_prometheus_have_the_same_interval() -> None:
+    """`$__rate_interval` is derived from it."""
     prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
-    told = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
-    assert told["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
+    datasource = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
+    assert datasource["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
 
 
 def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
-    """The tests run the engine of that version in their own process (chdb)."""
+    """The tests run that version's engine in their own process (chdb)."""
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
     )
@@ -102,7 +93,6 @@ def test_clickhouse_is_of_the_tested_version_and_makes_its_user() -> None:
 
 
 def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
-    """And what is in it is never given up."""
     gateway = yaml.safe_load((ROOT / "deploy" / "gateway.yaml").read_text())
     (exporter,) = gateway["exporters"].values()
     storage = exporter["sending_queue"]["storage"]
@@ -121,7 +111,6 @@ def test_the_gateways_queue_is_on_a_disk_that_it_may_write() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("profile", ["", *PROFILES])
 def test_docker_compose_takes_it(profile: str) -> None:
-    """By its own check, with each profile."""
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("there is no docker-compose: apt-get install docker-compose")
@@ -132,7 +121,7 @@ def test_docker_compose_takes_it(profile: str) -> None:
 
 @pytest.mark.real
 def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) -> None:
-    """By their own checks; paths in a container stand for those here."""
+    """Their own tools check it; container paths are replaced by local ones."""
     for program in ("promtool", "amtool"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}: make test-real installs it")
@@ -149,7 +138,7 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
 
 
 def test_the_image_has_every_part_and_nothing_else() -> None:
-    """What the wheel is made of is what is copied, and what may be sent to the builder."""
+    """What the wheel is built from is copied into the image and sent to the builder."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,5 +1,3 @@
-"""The distributions: what they need, and that they run where nothing else is installed."""
-
 import os
 import re
 import socket
@@ -50,20 +48,19 @@ def _needed() -> Iterator[Requirement]:
 
 @pytest.mark.parametrize("needed", list(_needed()), ids=str)
 def test_a_dependency_has_a_lower_bound_that_the_tested_version_meets(needed: Requirement) -> None:
-    """So that pip never picks one of ten years ago."""
+    """Otherwise pip may pick a release of ten years ago."""
     assert any(each.operator == ">=" for each in needed.specifier), needed
     assert _constraints()[_name(needed.name)] in needed.specifier
 
 
 def test_all_takes_every_extra_of_users() -> None:
-    """`make install` and the image take it."""
     extras = _project()["optional-dependencies"]
     assert extras["all"] == [f"tailspan[{','.join(EXTRAS)}]"]
     assert set(extras) == {*EXTRAS, "all", "chdb", "docs", "test"}
 
 
 def test_the_lock_has_names_versions_and_hashes_alone() -> None:
-    """Of everything that the image needs, in the tested versions; no address."""
+    """It has everything that the image needs, in the tested versions, and no address."""
     locked: dict[str, Version] = {}
     for line in LOCK.read_text().replace("\\\n", " ").splitlines():
         if line.startswith("#"):
@@ -86,7 +83,7 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that holds the two wheels and what they require."""
+    """Return the programs of an environment with only the two wheels and their requirements."""
     folder = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheels = folder / "wheels"
@@ -100,19 +97,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without the source folder."""
+    """Our variables, without the source folder."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
 def _run(words: list[str], **about: Any) -> str:
     done: subprocess.CompletedProcess[str] = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env=_environment(),
-        **about,
+        words, capture_output=True, text=True, check=False, timeout=900, env=_environment(), **about
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -121,7 +112,6 @@ def _run(words: list[str], **about: Any) -> str:
 @pytest.mark.real
 @pytest.mark.timeout(1_200)
 def test_the_wheels_run_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
-    """Without any extra: version, package data, the simulated fleet on /metrics."""
     tailspan = str(installed / "tailspan")
     assert _run([tailspan, "--version"]) == f"tailspan, version {_project()['version']}\n"
     assert "tailspan_slo_events_total" in _run([tailspan, "slo", "rules"], cwd=tmp_path)
@@ -174,7 +164,6 @@ def _await_requests(port: int, up: "subprocess.Popen[str]") -> None:
 def test_a_command_whose_extra_is_missing_names_it(
     installed: Path, tmp_path: Path, words: tuple[str, ...], extra: str
 ) -> None:
-    """With the line that installs it."""
     done = subprocess.run(
         [str(installed / "tailspan"), *words],
         capture_output=True,

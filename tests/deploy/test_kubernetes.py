@@ -1,7 +1,6 @@
-"""The manifests: of Kubernetes' schemas, under the restricted standard, with rules of today.
-
-Schemas are those of Kubernetes 1.31 and newer (`kubernetes-validate`). The Prometheus operator's
-are not to be had as a package: its two resources are held against what its reference requires.
+"""The manifests match Kubernetes' schemas (1.31 and newer, from `kubernetes-validate`). The
+Prometheus operator's schemas are in no package, so its two resources are checked for the fields
+that its reference requires.
 """
 
 import json
@@ -34,7 +33,6 @@ CONTAINER = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resources_are_of_kubernetes_schemas(version: str) -> None:
-    """Strictly: a key that it does not know is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package's own, of how it finds its files
         validate = pytest.importorskip("kubernetes_validate").validate
@@ -44,7 +42,6 @@ def test_resources_are_of_kubernetes_schemas(version: str) -> None:
 
 
 def test_the_scrape_finds_the_service() -> None:
-    """Labels and the port's name agree."""
     monitor, service = OF_KIND["ServiceMonitor"], OF_KIND["Service"]
     assert monitor["apiVersion"] == OPERATORS
     assert set(monitor["spec"]) == {"selector", "endpoints"}
@@ -55,7 +52,6 @@ def test_the_scrape_finds_the_service() -> None:
 
 
 def test_the_rules_are_those_of_today() -> None:
-    """`make generate` writes them anew; promtool checks them elsewhere."""
     rules = (ROOT / "alerts" / "rules" / "tailspan.yaml").read_text()
     assert (FOLDER / "rules.yaml").read_text() == resource(rules), "run make generate"
     rule = OF_KIND["PrometheusRule"]
@@ -64,7 +60,7 @@ def test_the_rules_are_those_of_today() -> None:
 
 
 def test_the_pod_keeps_the_restricted_standard() -> None:
-    """Kubernetes' Pod Security Standards, as the namespace enforces them."""
+    """Kubernetes' Pod Security Standards, which the namespace enforces."""
     pod = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -76,7 +72,6 @@ def test_the_pod_keeps_the_restricted_standard() -> None:
 
 
 def test_ports_are_named_as_they_are_used() -> None:
-    """By probes, the service and the network policy."""
     named = {port["name"] for port in CONTAINER["ports"]}
     used = {port["targetPort"] for port in OF_KIND["Service"]["spec"]["ports"]}
     used |= {CONTAINER[f"{each}Probe"]["httpGet"]["port"] for each in ("readiness", "liveness")}
@@ -86,7 +81,7 @@ def test_ports_are_named_as_they_are_used() -> None:
 
 
 def test_every_dashboard_is_delivered() -> None:
-    """Each file is a dashboard, and small enough for a ConfigMap together with the others."""
+    """Together they fit into a ConfigMap."""
     [made] = yaml.safe_load((ROOT / "dashboards" / "kustomization.yaml").read_text())[
         "configMapGenerator"
     ]
@@ -98,7 +93,7 @@ def test_every_dashboard_is_delivered() -> None:
 
 @pytest.mark.real
 def test_address_namespace_and_labels_are_values(tmp_path: Path) -> None:
-    """kubectl puts them everywhere they belong; the file of values itself is not applied."""
+    """kubectl replaces them everywhere; the file of values itself is not applied."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("there is no kubectl")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
+from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.attainment import Threshold
@@ -204,18 +205,17 @@ def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
     )
 
 
-def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
-    """Samples of both replicas: usual values, and the given ones in the window.
-
-    A value may be a function of the second. Columns that end in `_total` are given per second.
+def sampled_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
+    """Samples of both replicas: usual values, and the given ones in the window. A value may be a
+    function of the second. Columns that end in `_total` are given per second.
     """
     rows, totals = [], dict[tuple[str, str], float]()
     for second in range(0, 1800, EVERY_S):
         for replica in REPLICAS:
             late = now.get(replica, {}) if second * S >= WINDOW.from_unix_ns else {}
             row: dict[str, Any] = {"at_unix_ns": second * S, "replica": replica}
-            for name, told in {**usual, **late}.items():
-                row[name] = told(second) if callable(told) else told
+            for name, value in {**usual, **late}.items():
+                row[name] = value(second) if callable(value) else value
                 if name.endswith("_total"):
                     row[name] = totals.get((replica, name), 0.0) + EVERY_S * row[name]
                     totals[replica, name] = row[name]
@@ -237,6 +237,12 @@ def started(
     )
 
 
+def fleet(now: Mapping[str, Any], usual: Mapping[str, Any], **arguments: Argument) -> Servers:
+    """Both replicas with these samples, in the window and before, and these arguments."""
+    starts = [started(0.0, "c0", each, **arguments) for each in REPLICAS] if arguments else []
+    return servers_of(sampled_each_second(dict.fromkeys(REPLICAS, now), usual), None, starts)
+
+
 def asked(
     requests: Requests,
     metric: Metric = Metric.TTFT,
@@ -250,13 +256,21 @@ def asked(
     return explain(requests, servers or Servers(), question, thresholds)
 
 
+def first_cause(answer: Explanation, cause_id: str, above: float = 0.0) -> Cause:
+    """Return the first cause, which must be this one with more than this share."""
+    first = answer.causes[0]
+    assert first.id == cause_id
+    assert first.share > above
+    return first
+
+
 def shares(answer: Explanation) -> dict[str, float]:
     """The share of each named cause, largest first."""
     return {cause.id: cause.share for cause in answer.causes}
 
 
 def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
-    """Before and now, of the one evidence that begins with these words."""
+    """Return the values before and now of the one evidence that begins with these words."""
     (found,) = [each for each in cause.evidence if each.what.startswith(beginning)]
     return found.baseline, found.now
 

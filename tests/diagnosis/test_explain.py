@@ -1,5 +1,3 @@
-"""The whole way: growth is found and divided among causes; where there is none, nothing is."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -21,36 +19,32 @@ from tests.diagnosis.making import (
     labels,
     later,
     quiet,
+    sampled_each_second,
     shares,
     summed,
-    told_each_second,
 )
 
 
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("seed", range(4))
 def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) -> None:
-    """A diagnoser that always finds something is not believed when there is something."""
     assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
 
 
-def test_too_few_requests_are_said_to_be_too_few() -> None:
-    """And how many would be enough."""
+def test_too_few_requests_are_reported_with_the_number_needed() -> None:
     answer = asked(quiet(40))
     assert answer.verdict is Verdict.INSUFFICIENT_DATA
     assert answer.requests < answer.needed == 30
     assert not answer.causes
 
 
-def test_nothing_at_all_is_insufficient_data() -> None:
-    """An empty store asks for data, and does not divide by zero."""
+def test_an_empty_store_is_insufficient_data() -> None:
     assert asked(Requests(np.zeros(0, dtype=np.int64))).verdict is Verdict.INSUFFICIENT_DATA
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
 def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
-    """To rounding, whatever the metric and the data."""
     answer = asked(later(quiet(3_000, seed), queue_kv_s=0.3, decode_stall_s=0.2), metric)
     assert answer.excess_s is not None
     assert sum(part.excess_s for part in answer.parts) == pytest.approx(answer.excess_s, abs=1e-9)
@@ -79,8 +73,7 @@ def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_shuffled_labels_hit_nobody(seed: int) -> None:
-    """Who was hit is found only where labels and slowness belong together."""
+def test_shuffled_labels_are_no_finding(seed: int) -> None:
     draw = np.random.default_rng(seed)
     requests = quiet(seed=seed)
     names = [f"t{number}" for number in draw.integers(0, 12, len(requests))]
@@ -105,7 +98,6 @@ def test_shuffled_labels_hit_nobody(seed: int) -> None:
 
 
 def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
-    """One replica's requests wait: it is named, and its complement is not."""
     requests = quiet()
     on_r1 = requests.label("replica").is_value("r1")
     now = requests.received_unix_ns >= 900 * S
@@ -131,15 +123,14 @@ def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
 def test_a_part_that_grows_alone_is_its_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
-    """Accounting does most of the work: each part has a cause where nothing else changed."""
+    """Where nothing else changed, the latency's parts alone name the cause."""
     answer = asked(later(quiet(), **changed), metric)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.causes[0].id == cause
     assert answer.causes[0].share > 0.85
 
 
-def test_longer_prompts_are_told_from_a_slower_machine() -> None:
-    """Own prefill that grew as the tokens did is the prompts'; the machine is as it was."""
+def test_longer_prompts_are_distinguished_from_a_slower_machine() -> None:
     requests = quiet()
     now = requests.received_unix_ns >= 900 * S
     prompt = np.where(now, requests.number("prompt_tokens") * 4, requests.number("prompt_tokens"))
@@ -158,8 +149,7 @@ def test_longer_prompts_are_told_from_a_slower_machine() -> None:
     assert (first.id, first.share > 0.9) == ("longer_prompts", True)
 
 
-def test_misses_are_told_from_longer_prompts() -> None:
-    """The same prompts, fewer of their tokens cached."""
+def test_misses_are_distinguished_from_longer_prompts() -> None:
     draw = np.random.default_rng(0)
     requests = quiet()
     prompt = requests.number("prompt_tokens")
@@ -179,8 +169,7 @@ def test_misses_are_told_from_longer_prompts() -> None:
     assert (first.id, first.share > 0.9) == ("prefix_cache_miss", True)
 
 
-def test_longer_answers_are_told_from_slower_tokens() -> None:
-    """E2E that grew with the tokens, at the same time for each."""
+def test_longer_answers_are_distinguished_from_slower_tokens() -> None:
     requests = quiet()
     now = requests.received_unix_ns >= 900 * S
     times = np.where(now, 4.0, 1.0)
@@ -198,7 +187,6 @@ def test_longer_answers_are_told_from_slower_tokens() -> None:
 
 
 def test_two_causes_are_both_named() -> None:
-    """With shares as their seconds are."""
     answer = asked(later(quiet(), queue_kv_s=0.6, frontend_s=0.3))
     assert [cause.id for cause in answer.causes] == ["kv_cache_exhausted", "frontend_cpu"]
     shares = [cause.share for cause in answer.causes]
@@ -207,7 +195,6 @@ def test_two_causes_are_both_named() -> None:
 
 
 def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
-    """A slower machine without clocks or neighbours to see has no name yet."""
     answer = asked(
         later(quiet(), prefill_own_s=lambda s: s * 3, decode_own_s=lambda s: s * 3), Metric.TPOT
     )
@@ -217,7 +204,7 @@ def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
 
 
 def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
-    """The traffic, its prompts and the machine are as before: a wait for places has no cause."""
+    """Traffic, prompts and machine are unchanged, so a wait for batch slots has no cause."""
     answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
     assert answer.verdict is Verdict.INCIDENT
     assert not answer.causes
@@ -233,21 +220,20 @@ def test_a_queue_after_a_stall_is_the_stalls() -> None:
         prefill_others_prefill_s=0.3,
         decode_stall_s=1.0,
     )
-    told = told_each_second(
+    engines = sampled_each_second(
         {
             each: {"stall_s_total": lambda second: 0.5 if second % 25 == 0 else 0.0}
             for each in REPLICAS
         },
         {"busy_s_total": 0.9, "stall_s_total": 0.0, "waiting": 0.0, "running": 8.0},
     )
-    found = shares(asked(stalled, servers=servers_of(told)))
+    found = shares(asked(stalled, servers=servers_of(engines)))
     assert next(iter(found)) == "engine_stall"
     assert found["engine_stall"] > 0.9
     assert "load_exceeds_capacity" not in found
 
 
 def test_the_onset_is_found_to_the_block() -> None:
-    """The window's slow requests begin ten minutes into it."""
     requests = quiet()
     late = requests.received_unix_ns >= 1_500 * S
     requests = summed(
@@ -256,8 +242,7 @@ def test_the_onset_is_found_to_the_block() -> None:
     assert asked(requests).onset_unix_ns == 1_500 * S
 
 
-def test_what_only_grew_worse_within_the_window_did_not_begin_there() -> None:
-    """A window that opens in the midst of it has no onset to tell."""
+def test_a_growth_that_began_before_the_window_has_no_onset() -> None:
     requests = later(quiet(), queue_kv_s=0.5)
     late = requests.received_unix_ns >= 1_500 * S
     worse = np.where(late, 2.0, requests.number("queue_kv_s"))
@@ -272,7 +257,7 @@ def test_what_only_grew_worse_within_the_window_did_not_begin_there() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_holes_in_the_columns_are_survived(seed: int) -> None:
-    """Rows of mixed sources lack what they lack: no exception, no NaN in the answer."""
+    """Rows of mixed sources lack some columns."""
     draw = np.random.default_rng(seed)
     requests = later(quiet(2_500, seed), queue_seats_s=0.5)
     holed = {
@@ -290,9 +275,7 @@ def _flood(extra: int = 5) -> Requests:
 
 
 @pytest.mark.parametrize("tenant", ["acme", "globex", "hooli"])
-def test_a_filter_chooses_whose_latency_is_asked_about_and_no_evidence(tenant: str) -> None:
-    """A flood is a flood whoever asks: a victim's own requests did not grow, and that is no
-    reason to call the fleet overloaded."""
+def test_a_filter_selects_the_latency_and_not_the_evidence(tenant: str) -> None:
     everybody = asked(_flood()).causes[0]
     answer = asked(_flood(), where={"tenant": tenant})
     assert answer.causes[0].id == "tenant_flood"
@@ -302,7 +285,6 @@ def test_a_filter_chooses_whose_latency_is_asked_about_and_no_evidence(tenant: s
 
 
 def test_a_healthy_replica_is_not_blamed_for_anothers_fault() -> None:
-    """Asked about it alone, there is nothing to find; asked about the sick one, its cause."""
     requests = quiet()
     there = at_replica(requests, "r1")
     queued = later(requests, queue_kv_s=np.where(there, 2.0, 0.0))
@@ -311,14 +293,13 @@ def test_a_healthy_replica_is_not_blamed_for_anothers_fault() -> None:
     assert sick.causes[0].id == asked(queued).causes[0].id == "kv_cache_exhausted"
 
 
-def test_who_is_hit_is_looked_for_among_those_asked_about() -> None:
-    """All requests that are asked about bear the label: it sets none of them apart."""
+def test_the_hit_group_is_searched_within_the_filter() -> None:
     answer = asked(_flood(), where={"tenant": "globex"})
     assert all("tenant" not in hit.dimension for hit in answer.dimensions)
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """More requests for one model of two, on servers of its own, are a load, and no skew."""
+    """More requests for one of two models, on its own servers, are a higher load and no skew."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())

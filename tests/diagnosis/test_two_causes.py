@@ -1,4 +1,4 @@
-"""Two causes at once: each gets its share, also if both delay the same queue."""
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,19 +14,19 @@ from tests.diagnosis.making import (
     asked,
     asking_for_adapters,
     busier,
+    fleet,
     later,
     quiet,
+    sampled_each_second,
     shares,
     slower_where,
     started,
-    told_each_second,
 )
 
 
 def test_two_machines_are_slow_for_two_reasons() -> None:
-    """One is throttled, another process uses the other: each cause claims its own requests."""
     usual = {"gpu": "0", "sm_clock_hz": 1.98e9, "throttle_reasons": "", "foreign_processes": 0}
-    gpus = told_each_second(
+    gpus = sampled_each_second(
         {
             "r0": {"sm_clock_hz": 1.2e9, "throttle_reasons": "sw_thermal_slowdown"},
             "r1": {"foreign_processes": 1},
@@ -41,15 +41,17 @@ def test_two_machines_are_slow_for_two_reasons() -> None:
 
 
 def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
-    """Both are slow, and one shows why: the rest stays unexplained."""
-    gpus = told_each_second({"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0})
+    """Both are slow and one shows why; the other stays unexplained."""
+    gpus = sampled_each_second(
+        {"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0}
+    )
     found = asked(slower_where(REPLICAS, 2.0), Metric.TPOT, Servers(gpus=samples_of(gpus)))
     assert 0.3 < shares(found)["noisy_neighbour"] < 0.7
     assert found.unexplained == pytest.approx(1 - shares(found)["noisy_neighbour"], abs=0.01)
 
 
 def through_the_front_end(prompts: float, pace: float) -> Requests:
-    """A front end that takes so long for each token, and a queue before it in the window."""
+    """A front end with this time per token, and a queue before it in the window."""
     requests = quiet()
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
     waiting_s = np.random.default_rng(3).exponential(0.5, len(requests))
@@ -64,60 +66,53 @@ def through_the_front_end(prompts: float, pace: float) -> Requests:
 
 
 def test_longer_prompts_share_the_price_of_a_slower_front_end() -> None:
-    """It takes twice as long per token, and there are twice as many tokens."""
     found = shares(asked(through_the_front_end(2.0, 2.0)))
     assert found["frontend_cpu"] == pytest.approx(found["longer_prompts"], abs=0.2)
     assert min(found["frontend_cpu"], found["longer_prompts"]) > 0.3
 
 
 def test_a_slower_front_end_alone_has_it_all() -> None:
-    """Prompts are unchanged."""
     found = shares(asked(through_the_front_end(1.0, 3.0)))
     assert found["frontend_cpu"] > 0.9
     assert "longer_prompts" not in found
 
 
-LOADING = {replica: {"waiting_loras": 3} for replica in REPLICAS}
+LOADING = fleet({"waiting_loras": 3}, {"waiting_loras": 0})
 
 
 def test_more_adapters_alone_are_lora_swaps() -> None:
-    """All of the wait for a place among them."""
-    engines = told_each_second(LOADING, {"waiting_loras": 0})
-    found = shares(asked(asking_for_adapters(30, 1.0), servers=servers_of(engines)))
+    found = shares(asked(asking_for_adapters(30, 1.0), servers=LOADING))
     assert found["lora_swap"] > 0.9
 
 
-def test_who_keeps_an_adapter_for_longer_shares_the_wait() -> None:
-    """Answers four times as long keep its place four times as long."""
-    engines = told_each_second(LOADING, {"waiting_loras": 0})
-    found = shares(asked(asking_for_adapters(12, 4.0), servers=servers_of(engines)))
+def test_longer_answers_share_the_wait_for_an_adapter() -> None:
+    found = shares(asked(asking_for_adapters(12, 4.0), servers=LOADING))
     assert 0.3 < found["lora_swap"] < 0.75
     assert found["longer_outputs"] > 0.2
 
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
-    """Fewer requests run than before it, and there are still no blocks: a backlog does not explain
-    this."""
-    start = started(960.0)
-    engines = told_each_second({each: {"running": 20} for each in REPLICAS}, {"running": 40})
+    """Fewer requests run than before, and blocks are still missing, so a backlog does not explain
+    it.
+    """
+    servers = replace(fleet({"running": 20}, {"running": 40}), starts=[started(960.0)])
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
-    found = shares(asked(waited, servers=servers_of(engines, None, [start])))
+    found = shares(asked(waited, servers=servers))
     assert max(found, key=lambda cause: found[cause]) == "kv_cache_exhausted"
 
 
-def test_a_restart_amid_a_load_shares_its_backlog() -> None:
-    """Twice as many requests arrive all the time; they wait while one server is away."""
+def test_a_restart_and_a_higher_load_share_the_backlog() -> None:
     requests = busier(quiet(), 2)
     at_s = requests.received_unix_ns / S
     waited = later(requests, queue_seats_s=np.where((at_s > 950) & (at_s < 978), 3.0, 0.0))
-    engines = told_each_second({}, {"waiting": 0, "running": 10})
+    engines = sampled_each_second({}, {"waiting": 0, "running": 10})
     found = shares(asked(waited, servers=servers_of(engines, None, [started(960.0)])))
     assert found["cold_start"] == pytest.approx(0.5, abs=0.1)
     assert found["load_exceeds_capacity"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
-    """Its first half has no data; the request rate is unchanged."""
+    """Its first half has no data, and the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(heard))

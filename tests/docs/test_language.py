@@ -19,7 +19,8 @@ ROOT: Final = Path(__file__).parents[2]
 
 CLEAN: Final = (
     *("instrumentation", "collector", "exporters", "diagnosis", "cost", "roofline"),
-    *("simulator", "dashboards", "analysis", "benchmarks", "telemetry"),
+    *("simulator", "dashboards", "analysis", "benchmarks", "telemetry", "alerts", "rig"),
+    *("store", "docs", "replay"),
 )
 """The folders that keep the rule."""
 

@@ -1,4 +1,4 @@
-"""Real servers on loopback with small limits, and clients that say less than they should."""
+"""Servers on loopback with small limits, and raw clients."""
 
 import asyncio
 import socket
@@ -30,13 +30,13 @@ Collect = Callable[..., Collector]
 
 @pytest.fixture(autouse=True)
 def logs_of_its_own() -> None:
-    """What other tests have logged does not count."""
+    """Forget what other tests have logged."""
     log_rate_limit._LIMIT._seen.clear()
 
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """A factory of connections, by default from 127.0.0.1; reading waits 20 s at most."""
+    """Open connections, by default from 127.0.0.1; a read waits at most 20 s."""
     with ExitStack() as stack:
 
         def make(port: int, data: bytes = b"", *, source: str = "127.0.0.1") -> socket.socket:
@@ -51,19 +51,17 @@ def connect() -> Iterator[Connect]:
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in the background."""
     with background_loop() as loop:
         yield loop
 
 
 def wait_for(loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, _T]) -> _T:
-    """Run it there."""
     return asyncio.run_coroutine_threadsafe(step, loop).result(timeout=30)
 
 
 @pytest.fixture
 def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
-    """A factory of running servers of one application."""
+    """Make running servers of one application."""
     hosts: list[AsgiHost] = []
 
     def make(app: ASGIApp, limits: ConnectionLimits, tls: Tls | None = None) -> AsgiHost:
@@ -79,7 +77,7 @@ def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
 
 @pytest.fixture
 def collect() -> Iterator[Collect]:
-    """A factory of running collectors."""
+    """Make running collectors."""
     with ExitStack() as stack:
 
         def make(
@@ -100,12 +98,12 @@ def collect() -> Iterator[Collect]:
 
 
 def collecting(folder: Path, url: str, *words: str) -> Tailspan:
-    """A real `tailspan collect`, for tests that attack it or end it."""
+    """A real `tailspan collect`, for tests that attack or end it."""
     return Tailspan(folder, "collect", "--database", url, "--gpus=off", *words)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """What comes until the other side closes; a reset is an end, too."""
+    """Read until the other side closes; a reset counts as a close."""
     found = b""
     while True:
         try:
@@ -118,7 +116,6 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """The head of one answer."""
     found = b""
     while b"\r\n\r\n" not in found:
         chunk = connection.recv(4096)
@@ -129,7 +126,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
-    """The head of a message in protobuf; without a length its body is in chunks."""
+    """The head of a protobuf POST; without a length its body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = (
         f"POST {path} HTTP/1.1",

@@ -1,4 +1,4 @@
-"""OTLP messages as a real server's instrumentation sends them, with instants as a test says."""
+"""OTLP messages as the instrumentation sends them, at the instants a test chooses."""
 
 import itertools
 import urllib.request
@@ -8,9 +8,7 @@ from typing import Any
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -31,14 +29,13 @@ _ids = itertools.count()
 
 
 def resource(replica: str, process: int = 7) -> Resource:
-    """Of one server."""
     return Resource(
         {names.SERVICE_INSTANCE_ID: replica, names.PROCESS_PID: process, names.SERVICE_NAME: "vllm"}
     )
 
 
 def record(ended_unix_ns: int, ttft_s: float = 0.2, **changes: Any) -> RequestRecord:
-    """A request of 4 s, by when it ended."""
+    """A request of 4 s, by the instant it ended."""
     given: dict[str, Any] = {
         "received": 100.0,
         "arrived": 100.0,
@@ -63,13 +60,11 @@ def record(ended_unix_ns: int, ttft_s: float = 0.2, **changes: Any) -> RequestRe
 
 
 def spans(records: Sequence[RequestRecord], replica: str) -> ExportTraceServiceRequest:
-    """A message of requests."""
     of = resource(replica)
     return encode_spans([span_of(each, of) for each in records])
 
 
 def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServiceRequest:
-    """A message of one engine's sample."""
     state = EngineState(
         engine=0,
         started_unix_ns=at_unix_ns - 60 * S,
@@ -87,7 +82,6 @@ def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServi
 def start(
     at_unix_ns: int, replica: str, engine: int = 0, process: int = 7
 ) -> ExportLogsServiceRequest:
-    """A message of one engine's start."""
     return message_of(
         [
             EngineStart(
@@ -106,7 +100,7 @@ def start(
 
 
 def post(collector: Collector, path: str, body: bytes) -> bytes:
-    """Send a message to a collector's HTTP port; its answer."""
+    """Send a message to a collector's HTTP port and return the answer."""
     asked = urllib.request.Request(
         f"http://127.0.0.1:{collector.http_port}{path}",
         body,
@@ -120,6 +114,5 @@ def post(collector: Collector, path: str, body: bytes) -> bytes:
 def send_spans(
     collector: Collector, records: Sequence[RequestRecord], replica: str
 ) -> ExportTraceServiceResponse:
-    """Send requests; the answer."""
     answer = post(collector, "/v1/traces", spans(records, replica).SerializeToString())
     return ExportTraceServiceResponse.FromString(answer)

@@ -1,5 +1,3 @@
-"""Tailspan's own clock jumps, with a burn in progress: alerts and rows are as if it had not."""
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,13 +32,13 @@ JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
 
 
 class World:
-    """A Tailspan on a real SQLite file and a real port, in a time that the test makes.
+    """A Tailspan with a SQLite file and a port, at a simulated time.
 
     Args:
         path: of the database.
-        history: rows that are there at the start.
-        error_s: by how much the system clock is wrong, at so many seconds.
-        same_host: whether senders read our clock.
+        history: rows stored at the start.
+        error_s: the error of the system clock after this many seconds.
+        same_host: whether senders use our clock.
     """
 
     def __init__(
@@ -65,11 +63,9 @@ class World:
         begin(self.engine, self.clock)
 
     def system_ns(self) -> int:
-        """What the system clock says."""
         return (START_S + self.at_s + self._error_s(self.at_s)) * S
 
     def run(self) -> None:
-        """Live through the burn: requests each 15 s, all of them bad."""
         with Writer(self.engine) as writer, self._collector(writer) as collector:
             for self.at_s in range(0, BURN_S, STEP_S):
                 now_ns = self.system_ns() if self._same_host else (START_S + self.at_s) * S
@@ -85,18 +81,13 @@ class World:
     @contextmanager
     def _collector(self, writer: Writer) -> Iterator[Collector]:
         made = Collector(
-            writer,
-            [],
-            grpc_port=0,
-            http_port=0,
-            clock=self.clock,
-            keep_ns=7 * DAY_S * S,
+            writer, [], grpc_port=0, http_port=0, clock=self.clock, keep_ns=7 * DAY_S * S
         )
         with running(made) as collector:
             yield collector
 
     def check(self) -> None:
-        """No row is lost or elsewhere, and counts are those of the rows."""
+        """No row is lost or moved, and counts equal those of the rows."""
         ever = Window(0, 2**63 - 1)
         assert request_count(self.engine, ever) == self.rows
         received = request_table(self.engine, ever)["received_unix_ns"].to_pylist()
@@ -135,13 +126,11 @@ def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline
 
 
 def right(_at_s: int) -> int:
-    """The clock is right."""
     return 0
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> Callable[..., int]:
-    """When the page comes if nothing jumps; worked out once."""
     known: dict[str, int] = {}
 
     def page_s(path: Path, history: list[RequestTimeline]) -> int:
@@ -167,12 +156,8 @@ def test_a_jump_for_two_minutes_delays_no_page_and_deletes_nothing(
     jump_s: int,
     same_host: bool,
 ) -> None:
-    """The page would be sent while the clock is wrong."""
     world = World(
-        tmp_path / "jump.db",
-        history,
-        lambda at_s: jump_s if at_s in JUMP_S else 0,
-        same_host,
+        tmp_path / "jump.db", history, lambda at_s: jump_s if at_s in JUMP_S else 0, same_host
     )
     world.run()
     world.check()
@@ -183,12 +168,9 @@ def test_a_jump_for_two_minutes_delays_no_page_and_deletes_nothing(
 
 @pytest.mark.parametrize("error_s", [8 * DAY_S, -30 * MINUTE_S])
 def test_a_start_with_a_wrong_clock_delays_no_page_and_deletes_nothing(
-    tmp_path: Path,
-    history: list[RequestTimeline],
-    undisturbed: Callable[..., int],
-    error_s: int,
+    tmp_path: Path, history: list[RequestTimeline], undisturbed: Callable[..., int], error_s: int
 ) -> None:
-    """Until after the page it stays wrong."""
+    """The clock stays wrong until after the page."""
     world = World(tmp_path / "start.db", history, lambda at_s: error_s if at_s < JUMP_S.stop else 0)
     world.run()
     world.check()

@@ -1,5 +1,3 @@
-"""Connections that send nothing, too little or too slowly, and more of them than fit."""
-
 import contextlib
 import errno
 import logging
@@ -25,7 +23,7 @@ LARGE = 32 * 2**20
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Reads the body; answers with a little, under /large with a lot."""
+    """Read the body; answer briefly, or at length under /large."""
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
     body = bytes(LARGE) if scope["path"] == "/large" else b"fine"
@@ -40,7 +38,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def send_until_closed(connection: socket.socket) -> bytes:
-    """Send a byte at a time until the other side closes; what it said."""
+    """Send one byte at a time until the other side closes; return what it sent."""
     connection.settimeout(0.05)
     said = b""
     for _ in range(400):
@@ -60,28 +58,22 @@ def send_until_closed(connection: socket.socket) -> bytes:
     [b"", b"GET / HTTP/1.1\r\nHost", GET + GET[:20]],
     ids=["nothing", "half a head", "half a second head"],
 )
-def test_a_connection_without_a_whole_request_is_closed(
-    serve: Serve, connect: Connect, data: bytes
-) -> None:
+def test_an_incomplete_request_is_closed(serve: Serve, connect: Connect, data: bytes) -> None:
     """uvicorn alone would wait for ever."""
     answer = read_all(connect(serve(app, SHORT).port, data))
     assert answer.count(b"fine") == data.count(GET)
 
 
 def test_a_head_that_arrives_byte_by_byte_has_no_more_time(serve: Serve, connect: Connect) -> None:
-    """The time is for the whole of it."""
     connection = connect(serve(app, SHORT).port, b"GET / HTTP/1.1\r\n")
     assert send_until_closed(connection) == b""
 
 
 def test_an_idle_connection_is_closed(serve: Serve, connect: Connect) -> None:
-    """After its answer."""
     assert read_all(connect(serve(app, SHORT).port, GET)).endswith(b"fine")
 
 
 def test_a_body_that_goes_on_after_the_answer_is_closed(serve: Serve, connect: Connect) -> None:
-    """Of a refused message nobody waits for the end."""
-
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -92,7 +84,6 @@ def test_a_body_that_goes_on_after_the_answer_is_closed(serve: Serve, connect: C
 
 @pytest.mark.parametrize("more", ["", "Connection: close\r\n"])
 def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, more: str) -> None:
-    """Else it would stay in memory as long as its reader likes."""
     request = f"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode()
     host = serve(app, SHORT)
     connection = connect(host.port, request)
@@ -106,7 +97,7 @@ def test_an_answer_that_is_not_read_is_given_up(serve: Serve, connect: Connect, 
 
 
 def test_a_body_in_tiny_chunks_is_given_up(serve: Serve, connect: Connect) -> None:
-    """Each takes the event loop twenty microseconds, whatever is in it."""
+    """Each chunk costs the event loop 20 µs, whatever its size."""
     connection = connect(serve(app, ConnectionLimits()).port, post(None))
     try:
         connection.sendall(b"1\r\na\r\n" * 3000 + b"0\r\n\r\n")
@@ -116,7 +107,6 @@ def test_a_body_in_tiny_chunks_is_given_up(serve: Serve, connect: Connect) -> No
 
 
 def test_a_body_in_ordinary_chunks_is_taken(serve: Serve, connect: Connect) -> None:
-    """A kilobyte each."""
     connection = connect(serve(app, ConnectionLimits()).port, post(None))
     connection.sendall(b"400\r\n" + bytes(1024) + b"\r\n" + b"0\r\n\r\n")
     connection.sendall(post(None) + (b"400\r\n" + bytes(1024) + b"\r\n") * 3000 + b"0\r\n\r\n")
@@ -126,7 +116,6 @@ def test_a_body_in_ordinary_chunks_is_taken(serve: Serve, connect: Connect) -> N
 
 
 def test_at_the_limit_the_longest_idle_connection_gives_way(serve: Serve, connect: Connect) -> None:
-    """Idle connections keep nobody out, neither another sender nor their own."""
     host = serve(app, ConnectionLimits(connections=6, per_peer=4))
     hostile = [connect(host.port, source="127.0.0.2") for _ in range(8)]
     for connection in hostile[:4]:
@@ -134,14 +123,13 @@ def test_at_the_limit_the_longest_idle_connection_gives_way(serve: Serve, connec
     innocent = [connect(host.port, GET) for _ in range(3)]
     for connection in innocent:
         assert read_head(connection).startswith(b"HTTP/1.1 200")
-    # The sender with the most connections makes the room.
+    # The sender with the most connections loses one.
     assert read_all(hostile[4]) == b""
     hostile[5].sendall(GET)
     assert read_head(hostile[5]).startswith(b"HTTP/1.1 200")
 
 
 def test_a_request_under_way_does_not_give_way(serve: Serve, connect: Connect) -> None:
-    """The new connection is refused instead."""
     host = serve(app, ConnectionLimits(connections=2, per_peer=2))
     busy = [connect(host.port, post(4) + b"ab") for _ in range(2)]
     assert host._server is not None
@@ -153,10 +141,7 @@ def test_a_request_under_way_does_not_give_way(serve: Serve, connect: Connect) -
         assert read_head(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_a_tls_handshake_that_stalls_is_closed(
-    serve: Serve, connect: Connect, tmp_path: Path
-) -> None:
-    """And counts as a connection from its first byte on."""
+def test_a_stalled_tls_handshake_is_closed(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     issued = trustme.CA().issue_cert("127.0.0.1")
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     issued.cert_chain_pems[0].write_to_path(certificate)
@@ -180,7 +165,7 @@ def test_at_the_limit_of_descriptors_it_pauses_and_logs_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """asyncio's own server writes two thousand lines a second."""
+    """asyncio's own server logs 2,000 lines a second."""
     left = [3]
 
     class Exhausted(socket.socket):
@@ -208,7 +193,6 @@ def _listening(kind: type[socket.socket]) -> socket.socket:
 
 
 def test_connections_fit_into_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The soft limit is raised as far as the hard one allows; what is left is shared."""
     now = [1024, 2048]
     monkeypatch.setattr("resource.getrlimit", lambda _: tuple(now))
     monkeypatch.setattr("resource.setrlimit", lambda _, limits: now.__setitem__(0, limits[0]))
@@ -222,7 +206,6 @@ def test_connections_fit_into_the_descriptors(monkeypatch: pytest.MonkeyPatch) -
 def test_upgrades_and_garbage_do_not_fill_the_log(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A few lines are enough to see it."""
     host = serve(app, ConnectionLimits())
     upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     for _ in range(20):

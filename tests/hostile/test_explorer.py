@@ -1,5 +1,3 @@
-"""What a hostile page, neighbour or tenant can do to the explorer: the real server on loopback."""
-
 import json
 import socket
 import time
@@ -42,7 +40,7 @@ sys.addaudithook(watch)
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Have the processes started from here on note whom they call; those that are not loopback."""
+    """Make child processes record the addresses they call; return those that are not loopback."""
     (tmp_path / "watch").mkdir()
     (tmp_path / "watch" / "sitecustomize.py").write_text(WATCH)
     noted = tmp_path / "watch" / "calls"
@@ -58,13 +56,11 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set
 
 
 def stream(address: str, **options: Any) -> ClientConnection:
-    """Open a page's WebSocket."""
     url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
     return connect(url, subprotocols=["streamlit"], open_timeout=30, max_size=None, **options)  # type: ignore[list-item]
 
 
 def refused(address: str, **options: Any) -> int:
-    """The status with which a WebSocket is refused."""
     with pytest.raises(InvalidStatus) as error, stream(address, **options):
         pass
     return error.value.response.status_code
@@ -77,10 +73,6 @@ def test_a_page_that_rebinds_its_name_reads_nothing(
     outside: Callable[[], set[str]],
     base_path: str,
 ) -> None:
-    """Neither over HTTP nor over the WebSocket; and a foreign Origin makes the server call nobody.
-
-    A page of the same name, or behind a proxy of a name that was given, is served.
-    """
     address = explorer(database(), base_path=base_path, allowed_hosts=["ops.example.org"])
     host = urlsplit(address).netloc
     evil = {"Host": "evil.example:8501"}
@@ -104,19 +96,16 @@ def test_a_page_that_rebinds_its_name_reads_nothing(
     assert outside() == set()
 
 
-def test_the_explorer_on_every_address_calls_nobody_at_its_start(
+def test_the_explorer_calls_no_host_at_its_start(
     explorer: Callable[..., str], database: Callable[..., str], outside: Callable[[], set[str]]
 ) -> None:
-    """`streamlit run` asks a server on the internet for the address of this machine."""
+    """`streamlit run` asks a server on the internet for the machine's address."""
     address = explorer(database(), host="0.0.0.0")
     assert refused(address, origin="http://evil.example") == 403
     assert outside() <= {"0.0.0.0"}
 
 
-def test_uploads_are_refused_and_nothing_is_kept(
-    explorer: Callable[..., str], database: Callable[..., str]
-) -> None:
-    """Each was kept in memory before; also with a session of a page."""
+def test_uploads_are_refused(explorer: Callable[..., str], database: Callable[..., str]) -> None:
     address = explorer(database())
     files = {"file": ("a.bin", b"x" * 1_000_000)}
     with stream(address) as page, httpx.Client() as client:
@@ -131,10 +120,9 @@ def test_uploads_are_refused_and_nothing_is_kept(
     assert answers == {404}
 
 
-def test_a_reader_cannot_open_pages_without_end(
+def test_pages_of_one_are_capped(
     explorer: Callable[..., str], database: Callable[..., str]
 ) -> None:
-    """One more than a reader may have is refused; one that is closed makes room."""
     address = explorer(database())
     with ExitStack() as pages:
         first, *_ = [pages.enter_context(stream(address)) for _ in range(MOST_OPEN_OF_ONE)]
@@ -152,10 +140,9 @@ def test_a_reader_cannot_open_pages_without_end(
             pytest.fail("a page that was closed made no room")
 
 
-def test_a_message_that_is_too_large_or_none_ends_its_page_alone(
+def test_bad_messages_end_one_page(
     explorer: Callable[..., str], database: Callable[..., str]
 ) -> None:
-    """Another page goes on."""
     address = explorer(database())
     with stream(address) as other:
         for message in (b"x" * (MOST_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):
@@ -173,7 +160,6 @@ def _read_on(page: ClientConnection) -> None:
 
 
 def rerun() -> bytes:
-    """What a browser sends first."""
     message = BackMsg()
     message.rerun_script.query_string = "page=hurt"
     return message.SerializeToString()
@@ -181,7 +167,7 @@ def rerun() -> bytes:
 
 @pytest.fixture
 def provider() -> Iterator[Any]:
-    """An OpenID Connect provider on loopback, which signs in Jane."""
+    """An OpenID Connect provider on loopback that signs in Jane."""
     pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
     from tests.ui.sign_in import provider as providers
 
@@ -196,7 +182,6 @@ def test_without_a_sign_in_there_is_health_and_the_way_in(
     provider: Any,
     tmp_path: Path,
 ) -> None:
-    """Everything of `/_stcore/` but health asks, the WebSocket too; after it a page opens."""
     from tests.ui.sign_in.provider import CLIENT, CLIENT_SECRET
 
     port = free_port()
@@ -242,7 +227,6 @@ def test_without_a_sign_in_there_is_health_and_the_way_in(
 
 
 def _fields(page: str) -> dict[str, str]:
-    """The hidden fields of the only form."""
     _, _, rest = page.partition("name='provider' value='")
     return {"provider": rest.partition("'")[0]}
 
@@ -259,10 +243,7 @@ MARKUP = (
 def test_a_tenants_markup_is_text_and_no_page_calls_another_host(
     explorer: Callable[..., str], database: Callable[..., str], incident: Any, tab: Any
 ) -> None:
-    """On every page, also in charts, tables and controls: no link, no image, no TeX, no colour.
-
-    A browser that loads one file from elsewhere tells somebody who looks, and from where.
-    """
+    """A request to another host would reveal who reads, and where."""
     start_s = int(time.time()) - 1_800
     names = ("tenant", "route", "model", "replica", "region", "lora", "request_id")
     rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, MARKUP))

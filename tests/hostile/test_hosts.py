@@ -1,5 +1,3 @@
-"""DNS rebinding and cross-origin posts: what a web page in a browser can do."""
-
 import asyncio
 import socket
 from pathlib import Path
@@ -52,16 +50,14 @@ def test_ip_literals_and_localhost_are_always_allowed(hosts: AllowedHosts, host:
 )
 @pytest.mark.parametrize("hosts", [LOOPBACK, OPEN, NAMED])
 def test_a_public_name_is_refused(hosts: AllowedHosts, host: str) -> None:
-    """A rebound page sends its own name."""
     assert not hosts.allow(host)
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["tailspan:4317", "tailspan.ns.svc", "tailspan.ns.svc.cluster.local:9464", "box.local"],
+    "host", ["tailspan:4317", "tailspan.ns.svc", "tailspan.ns.svc.cluster.local:9464", "box.local"]
 )
 def test_names_that_public_dns_cannot_resolve_are_allowed_off_loopback(host: str) -> None:
-    """Kubernetes services and compose services keep working with --insecure-bind."""
+    """Kubernetes and Compose services keep working with --insecure-bind."""
     assert OPEN.allow(host)
     assert not LOOPBACK.allow(host)
 
@@ -73,7 +69,6 @@ def test_tokens_and_tls_make_every_name_good() -> None:
 
 
 def test_given_names_are_allowed() -> None:
-    """Exactly, or everything below one with a star."""
     assert NAMED.allow("Spans.Example.org:4318")
     assert NAMED.allow("a.b.apps.test")
     assert not NAMED.allow("apps.test")
@@ -81,7 +76,6 @@ def test_given_names_are_allowed() -> None:
 
 
 def test_the_address_and_the_machines_name_are_allowed() -> None:
-    """An address among them adds nothing."""
     hosts = AllowedHosts.of([], loopback=False, protected=False, own=("::", "Gpu-1.example.org"))
     assert hosts.allow("gpu-1.example.org:4318")
     assert hosts.names == {"gpu-1.example.org"}
@@ -89,19 +83,16 @@ def test_the_address_and_the_machines_name_are_allowed() -> None:
 
 @pytest.mark.parametrize("name", ["", "a:80", "http://a", "*", "*.", "a b", "-a"])
 def test_a_name_that_is_no_host_is_an_error(name: str) -> None:
-    """The error repeats it and shows what is allowed."""
     with pytest.raises(ValueError, match=r"is not a host name; allowed: .*tailspan.example.org"):
         checked(name)
 
 
 def test_the_environment_adds_names() -> None:
-    """Between commas or blanks."""
     assert names_in(["a"], {"TAILSPAN_ALLOWED_HOSTS": "b.c, d"}) == ["a", "b.c", "d"]
     assert names_in([], {}) == []
 
 
 def test_a_rebound_page_reads_nothing() -> None:
-    """403, and the answer says how to allow a name."""
     assert _status(LOOPBACK, host="evil.example") == 403
     assert _status(LOOPBACK, host="127.0.0.1:9464") == 200
     assert _status(LOOPBACK, path="/healthz", host="evil.example") == 200
@@ -120,7 +111,6 @@ def test_a_rebound_page_reads_nothing() -> None:
     ],
 )
 def test_a_page_of_another_origin_cannot_post(origin: str, status: int) -> None:
-    """Its own origin is the host and port it was loaded from."""
     assert _status(NAMED, host="127.0.0.1:4318", origin=origin) == status
 
 
@@ -131,7 +121,6 @@ def test_an_origin_is_checked_behind_tokens_and_tls_too() -> None:
 
 
 def test_a_websocket_of_another_origin_is_closed() -> None:
-    """Before it is accepted, which a server answers with 403."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -157,7 +146,6 @@ def _get(port: int, request: str, *headers: str) -> bytes:
 
 
 def test_a_rebound_page_reaches_neither_otlp_nor_metrics(tmp_path: Path) -> None:
-    """Both ports of a real stack; health is open to whoever asks."""
     engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
 
     async def ask() -> None:

@@ -1,5 +1,3 @@
-"""Real processes on one database file: the second is refused, and a killed one leaves no lock."""
-
 import os
 import stat
 import subprocess
@@ -12,7 +10,6 @@ from tests.hostile.conftest import collecting
 
 
 def test_two_collectors_on_one_file(tmp_path: Path) -> None:
-    """By two paths; readers are served all the same, and after kill -9 the next one starts."""
     before = os.umask(0)
     try:
         with collecting(tmp_path, "sqlite:///data/t.db") as first:

@@ -1,5 +1,3 @@
-"""gRPC senders without a token, with too many calls, or with messages that never arrive."""
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +24,12 @@ def _channel(collector: Collector) -> grpc.Channel:
 
 
 def _never(over: threading.Event) -> Iterator[bytes]:
-    """A message that does not arrive, until the test is over."""
+    """A message that does not arrive during the test."""
     over.wait(20)
     yield from ()
 
 
 def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) -> None:
-    """Nothing of it is read: here there is nothing to read yet."""
     collector, over = collect(tokens=Tokens([TOKEN], "a test")), threading.Event()
     with _channel(collector) as channel:
         with pytest.raises(grpc.RpcError) as refused:
@@ -46,10 +43,7 @@ def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) 
     assert report.waiting_bytes == report.waiting_messages == 0
 
 
-def test_a_message_that_does_not_arrive_is_given_up(
-    collect: Collect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As retryable; what was reserved for it is free again."""
+def test_a_stalled_message_is_given_up(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_receiver, "READ_S", 0.2)
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
@@ -63,10 +57,7 @@ def test_a_message_that_does_not_arrive_is_given_up(
     assert collector.counters.report().waiting_bytes == 0
 
 
-def test_stalled_messages_reserve_no_more_than_there_is(
-    collect: Collect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only so many are read at once; the others wait, and hold nothing."""
+def test_stalled_messages_are_bounded(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_receiver, "READ_S", 5)
     most, over = 64 * 1024, threading.Event()
     collector = collect(max_body_bytes=most, max_waiting_bytes=8 * most)
@@ -81,7 +72,6 @@ def test_stalled_messages_reserve_no_more_than_there_is(
 
 
 def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
-    """One more is told to come again."""
     sink = MemorySink(held=True)
     collector, over = collect(sink, max_peer_waiting_messages=4), threading.Event()
     with _channel(collector) as channel:
@@ -100,7 +90,6 @@ def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
 
 
 def test_a_call_that_is_cancelled_frees_its_room(collect: Collect) -> None:
-    """Opened and reset at once, a thousand times over, as in HTTP/2 rapid reset."""
     collector, over = collect(), threading.Event()
     with _channel(collector) as channel:
         for _ in range(10):
@@ -113,10 +102,9 @@ def test_a_call_that_is_cancelled_frees_its_room(collect: Collect) -> None:
     assert report.messages["grpc", "traces", "acknowledged"] == 1
 
 
-def test_connections_are_limited_and_must_speak(
+def test_silent_and_excess_connections_are_closed(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What exceeds the limit is closed at once, and what says nothing after the handshake time."""
     monkeypatch.setattr(grpc_receiver, "HANDSHAKE_S", 1)
     collector = collect(max_connections=4)
     silent = [connect(collector.grpc_port) for _ in range(8)]

@@ -1,5 +1,3 @@
-"""HTTP bodies that stall, that hold what costs much, and that keep other senders waiting."""
-
 import asyncio
 import gzip
 import threading
@@ -44,13 +42,12 @@ def _send(
 
 
 def _unknown(size: int) -> bytes:
-    """A message of a field that OTLP does not have: nothing in it is for us."""
+    """A message with one unknown OTLP field: it holds nothing to store."""
     head = bytes([15 << 3 | 2, (size - 4) & 127 | 128, (size - 4) >> 7 & 127 | 128, size - 4 >> 14])
     return head + bytes(size - 4)
 
 
 def test_bodies_are_charged_while_they_arrive(collect: Collect, connect: Connect) -> None:
-    """What stalls counts: at its limit a sender is told to come again, and others are served."""
     collector = collect(
         max_body_bytes=64 * KIB, max_waiting_bytes=200 * KIB, max_peer_waiting_bytes=100 * KIB
     )
@@ -73,7 +70,6 @@ def test_bodies_are_charged_while_they_arrive(collect: Collect, connect: Connect
 
 
 def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Connect) -> None:
-    """Bodies of nothing are bodies, too."""
     collector = collect(max_peer_waiting_messages=3)
     for _ in range(3):
         connect(collector.http_port, post(4), source="127.0.0.2")
@@ -87,7 +83,6 @@ def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Conn
 def test_a_body_that_does_not_arrive_is_given_up(
     collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Whether nothing comes, or a byte now and then; the sender may try again."""
     monkeypatch.setattr(http_body, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)
     monkeypatch.setattr("collector.otlp.http_receiver.BODY_S", 0.5 if limit == "BODY_S" else 30.0)
     connection = connect(collect().http_port, post(1000))
@@ -104,7 +99,7 @@ def test_a_body_that_does_not_arrive_is_given_up(
 
 
 def test_endless_empty_gzip_members_are_refused(collect: Collect) -> None:
-    """A hundred thousand of them hold nothing, and take a second to find that out."""
+    """100,000 of them decompress to nothing and take a second."""
     collector = collect()
     members = gzip.compress(b"")
     assert _send(collector, members * 100_000, **{"Content-Encoding": "gzip"}).status == 413
@@ -113,10 +108,7 @@ def test_endless_empty_gzip_members_are_refused(collect: Collect) -> None:
         inflate(members * (MAX_MEMBERS + 1), "gzip", KIB)
 
 
-def test_bodies_are_decompressed_off_the_event_loop(
-    collect: Collect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loop answers others in the meantime; what waits for its turn is compressed still."""
+def test_bodies_leave_the_event_loop(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
     where = []
 
     def noting(body: bytes, encoding: str, most: int) -> bytes:
@@ -130,7 +122,6 @@ def test_bodies_are_decompressed_off_the_event_loop(
 
 
 def test_what_was_decompressed_counts_for_the_rate(collect: Collect) -> None:
-    """A kilobyte that becomes a megabyte is a megabyte."""
     collector = collect(max_peer_bytes_per_s=100 * KIB)
     packed = gzip.compress(_unknown(1000 * KIB))
     assert _send(collector, packed, **{"Content-Encoding": "gzip"}).status == 200
@@ -139,10 +130,7 @@ def test_what_was_decompressed_counts_for_the_rate(collect: Collect) -> None:
     assert int(answer.headers["Retry-After"]) >= 8
 
 
-def test_what_was_decompressed_counts_for_the_memory(
-    collect: Collect, trace_message: Callable[..., Any]
-) -> None:
-    """Small messages that become large cannot pile up before a store that hangs."""
+def test_decompressed_bytes_use_memory(collect: Collect, trace_message: Callable[..., Any]) -> None:
     sink = MemorySink(held=True)
     collector = collect(sink, max_peer_waiting_bytes=150 * KIB)
     packed = gzip.compress(trace_message().SerializeToString() + _unknown(100 * KIB))
@@ -155,14 +143,13 @@ def test_what_was_decompressed_counts_for_the_memory(
 
 
 class _Gate(LocalReader):
-    """Reads when it is let, and notes whose message it was."""
+    """A reader that waits for the test, and records whose message it read."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()
         self.order: list[bytes] = []
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Wait, then read."""
         self.started.set()
         assert self.go.wait(20)
         self.order.append(body[-1:])
@@ -170,7 +157,6 @@ class _Gate(LocalReader):
 
 
 def test_a_message_waits_for_one_of_each_other_sender() -> None:
-    """Not for all that somebody else has queued before it."""
     gate = _Gate()
 
     async def send() -> None:
@@ -195,21 +181,16 @@ def test_a_message_waits_for_one_of_each_other_sender() -> None:
 
 
 def test_pipelined_requests_are_answered_in_turn(collect: Collect, connect: Connect) -> None:
-    """One at a time, however many are sent at once."""
     connection = connect(collect().http_port, post(0) * 200 + post(0, "Connection: close"))
     assert read_all(connection).count(b"HTTP/1.1 200") == 201
 
 
-def test_a_sender_that_waits_for_100_continue_without_a_token_is_not_told_to_go_on(
-    collect: Collect, connect: Connect
-) -> None:
-    """The refusal comes instead of the body."""
+def test_without_a_token_no_100_continue_is_sent(collect: Collect, connect: Connect) -> None:
     collector = collect(tokens=Tokens(["a-token-of-sixteen-characters"], "a test"))
     connection = connect(collector.http_port, post(10_000_000, "Expect: 100-continue"))
     assert read_head(connection).startswith(b"HTTP/1.1 401")
 
 
 def test_a_head_that_is_too_large_is_refused(collect: Collect, connect: Connect) -> None:
-    """Before it is in memory."""
     connection = connect(collect().http_port, post(0)[:-2] + b"X: " + b"a" * 20_000)
     assert read_head(connection).startswith(b"HTTP/1.1 400")

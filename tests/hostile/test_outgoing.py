@@ -1,8 +1,3 @@
-"""What Tailspan sends, at receivers that are slow, die, reject or redirect.
-
-Every server is one on loopback, on a port of its own.
-"""
-
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +19,7 @@ from telemetry.starts import EngineStart
 
 
 class SlowSink(MemorySink):
-    """Takes a while for each batch, as a busy machine does."""
+    """Takes 0.2 s for each batch."""
 
     def submit(
         self,
@@ -34,14 +29,12 @@ class SlowSink(MemorySink):
         gpus: Sequence[Any] = (),
         in_flight: Sequence[Any] = (),
     ) -> Any:
-        """Take rows, late."""
         threading.Event().wait(0.2)
         return super().submit(requests, samples, starts, gpus, in_flight)
 
 
 @contextmanager
 def collecting(sink: MemorySink, **options: Any) -> Iterator[Collector]:
-    """A real collector on free ports."""
     with running(Collector(sink, grpc_port=0, http_port=0, **options)) as collector:
         yield collector
 
@@ -56,23 +49,21 @@ def _simulate(endpoint: str, *words: str) -> Result:
 
 
 class Clock:
-    """A wall clock of a minute ago that only waiting moves, so that live seconds cost no time."""
+    """A wall clock of a minute ago that only waiting moves, so that live seconds take no time."""
 
     def __init__(self) -> None:
         self.now_ns = time.time_ns() - 60 * 10**9
 
     def __call__(self) -> int:
-        """Now."""
         return self.now_ns
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.now_ns += round(seconds * 1e9)
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop leaves no time, and a collector that takes nothing has a second."""
+    """A stop leaves no time, and a collector that accepts nothing is given 1 s."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
     quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)
@@ -80,7 +71,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_simulation_with_an_end_waits_until_a_slow_collector_has_everything() -> None:
-    """Its duration is over long before the backfill is stored; nothing is dropped."""
     sink = SlowSink()
     with collecting(sink) as collector:
         result = _simulate(
@@ -93,8 +83,7 @@ def test_a_simulation_with_an_end_waits_until_a_slow_collector_has_everything() 
     assert "requests not delivered yet" in result.stderr
 
 
-def test_a_simulation_without_a_collector_gives_up_and_says_what_is_missing() -> None:
-    """Exit status 2 and the counts, after it has tried for its time."""
+def test_a_simulation_without_a_collector_gives_up() -> None:
     result = _simulate(f"http://127.0.0.1:{free_port()}", "--backfill", "1m", "--duration", "1s")
     assert result.exit_code == 2
     assert "does not accept the data" in result.stderr
@@ -103,7 +92,6 @@ def test_a_simulation_without_a_collector_gives_up_and_says_what_is_missing() ->
 
 
 def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
-    """What it has stored is counted as sent, and the rest as not delivered."""
     statuses = iter([200, 200])
     with answering(lambda _: Reply(next(statuses, 503))) as server:
         result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
@@ -112,7 +100,6 @@ def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
 
 
 def test_what_the_collector_rejects_is_counted_and_costs_exit_status_2() -> None:
-    """It accepts the batches, and rejects what is older than it keeps: OTLP's partial success."""
     sink = MemorySink()
     with collecting(sink, keep_ns=60 * 10**9) as collector:
         url = f"http://127.0.0.1:{collector.http_port}"
@@ -124,8 +111,7 @@ def test_what_the_collector_rejects_is_counted_and_costs_exit_status_2() -> None
     assert "rejected by the collector: " in last
 
 
-def test_ctrl_c_ends_a_simulation_that_waits_and_says_what_was_not_delivered() -> None:
-    """It does not wait for a collector that never answers."""
+def test_ctrl_c_ends_a_simulation_that_waits() -> None:
     stop, asked = threading.Event(), threading.Event()
 
     def never(_: Asked) -> None:
@@ -147,10 +133,8 @@ def test_ctrl_c_ends_a_simulation_that_waits_and_says_what_was_not_delivered() -
     assert sent.dropped_requests > 0
 
 
-def test_a_redirect_is_not_followed_and_not_taken_for_a_success(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The SDK's exporter takes it for one; and headers are for the address that was given."""
+def test_a_redirect_is_neither_followed_nor_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's exporter takes it for a success."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
@@ -181,10 +165,7 @@ ELSEWHERE = "http://collector.example:4318"
         (["collect", "--dcgm", "http://c.example"], {"TAILSPAN_DCGM_TOKEN": "s3cret"}),
     ],
 )
-def test_a_credential_is_not_sent_where_others_can_read_it(
-    words: list[str], environ: dict[str, str]
-) -> None:
-    """Exit status 2 before anything is sent; the message names the way out, and no secret."""
+def test_credentials_are_not_sent_in_clear_text(words: list[str], environ: dict[str, str]) -> None:
     result = CliRunner().invoke(tailspan, words, env=environ, catch_exceptions=False)
     assert result.exit_code == 2
     assert "others could read" in result.stderr
@@ -213,7 +194,6 @@ def test_a_credential_is_not_sent_where_others_can_read_it(
     ],
 )
 def test_an_error_about_an_address_shows_no_password(words: list[str], url: str) -> None:
-    """In a terminal, and in a log of a service."""
     if words[-1] == "--url" and "?" in url:
         pytest.skip("a query is part of the path there, and nothing is wrong with it")
     result = CliRunner().invoke(
@@ -224,7 +204,6 @@ def test_an_error_about_an_address_shows_no_password(words: list[str], url: str)
 
 
 def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
-    """Nor a second request: the answer says what to do."""
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = CliRunner().invoke(
             tailspan,

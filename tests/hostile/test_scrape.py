@@ -1,5 +1,3 @@
-"""A real collector scrapes targets that answer as badly as they can: each costs itself alone."""
-
 import socket
 import threading
 import time
@@ -21,8 +19,6 @@ INFINITE = b"process_start_time_seconds +Inf\n"
 
 
 def saying(body: bytes, head: bytes = OK) -> Manner:
-    """A whole answer."""
-
     def manner(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -30,19 +26,16 @@ def saying(body: bytes, head: bytes = OK) -> Manner:
 
 
 def endless(connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
-    """A body that never ends, a byte at a time."""
     connection.sendall(OK + b"\r\n" + RUNNING)
     while not ending.wait(0.05):
         connection.sendall(b"x")
 
 
 def silent(_connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
-    """No answer at all."""
     ending.wait(PATIENCE_S)
 
 
 def too_large(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
-    """More than is read."""
     connection.sendall(OK + b"\r\n")
     for _ in range(MOST_BYTES // 2**16 + 2):
         connection.sendall(b"#" * 2**16)
@@ -73,13 +66,11 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Manner], str]]:
-    """Serve a manner on a free port; its address."""
     with speaking() as begin:
         yield lambda manner: f"{begin(manner)}/metrics"
 
 
 def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
-    """A metric by target and reason."""
     body = probes.get(f"{metrics}/metrics", 20.0).body
     return {
         (sample.labels["target"], sample.labels.get("reason", "")): sample.value
@@ -90,7 +81,6 @@ def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
 
 
 def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Manner], str]) -> None:
-    """Those that cannot be read are down with a reason; the others are up, answer after answer."""
     urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
@@ -113,7 +103,7 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
                 running.said,
             )
             time.sleep(0.2)
-        # The ones with impossible values go on being asked: the instant of success moves.
+        # Targets with impossible values are still scraped: the instant of success moves.
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:

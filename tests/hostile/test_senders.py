@@ -1,5 +1,3 @@
-"""One sender's errors cost that sender: others keep their instants, engines and rooflines."""
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +57,7 @@ FEW_AT_ONCE = 300
 
 @dataclass
 class Tailspan:
-    """A collector on a free port, before a real SQLite file, with its /metrics."""
+    """A collector on a free port with a SQLite file and /metrics."""
 
     engine: Engine
     collector: Collector
@@ -68,7 +66,7 @@ class Tailspan:
     scraped: TestClient
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
-        """What a scrape says of a metric, by its labels' values."""
+        """The values of a scraped metric, by the values of its labels."""
         text = self.scraped.get("/metrics").text
         lines = [line for line in text.splitlines() if line.startswith(name)]
         families = text_string_to_metric_families("\n".join([*lines, ""]))
@@ -80,13 +78,11 @@ class Tailspan:
         }
 
     def refused(self, signal: str, reason: str) -> int:
-        """How many items were refused for a reason."""
         return self.collector.counters.report().items[signal, "refused", reason]
 
 
 @pytest.fixture
 def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
-    """One whose clock stands still."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     clock = CorroboratedClock(lambda: NOW_NS, lambda: NOW_NS)
     exporter = PrometheusExporter(clock_unix_ns=clock)
@@ -110,17 +106,13 @@ def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
 
 
 def many(messages: list[Any]) -> Any:
-    """Several messages as one."""
     whole = type(messages[0])()
     for each in messages:
         whole.MergeFrom(each)
     return whole
 
 
-def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
-    tailspan: Tailspan,
-) -> None:
-    """25,000 of as many replicas, in messages as large as may be."""
+def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(tailspan: Tailspan) -> None:
     real = start(NOW_NS - 3 * UNSEEN_NS, "real")
     post(tailspan.collector, "/v1/logs", real.SerializeToString())
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())
@@ -142,16 +134,13 @@ def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
     tailspan.series("tailspan_engine_info")
     assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
-    # An hour later those that were never sampled are gone.
+    # After an hour, engines without samples are gone.
     delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_span_that_ends_in_a_week_moves_none_of_those_beside_it(
-    tailspan: Tailspan, named: bool
-) -> None:
-    """In the same message, and in the next."""
+def test_a_span_of_the_future_moves_no_other(tailspan: Tailspan, named: bool) -> None:
     good = [record(NOW_NS - number * S) for number in range(1, 11)]
     sent = spans(good, "a")
     bad = spans([record(NOW_NS)], "a" if named else "client")
@@ -182,7 +171,6 @@ def test_a_span_that_ends_in_a_week_moves_none_of_those_beside_it(
 
 
 def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
-    """As starts and as ends of spans, of samples, and of what totals count since."""
     sent = ExportTraceServiceRequest()
     for first in EXTREMES:
         for last in (*EXTREMES, NOW_NS):
@@ -214,7 +202,6 @@ def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
 
 
 def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tailspan) -> None:
-    """In each numeric attribute of a span and each point; the spans and points beside are kept."""
     traced = ExportTraceServiceRequest()
     whole = spans([record(NOW_NS - S, itl_max_s=0.1, preemptions=0, billed_s=0.1)], "a")
     attributes = whole.resource_spans[0].scope_spans[0].spans[0].attributes
@@ -231,7 +218,7 @@ def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tail
             traced.MergeFrom(message)
     answer = post(tailspan.collector, "/v1/traces", many([traced, whole]).SerializeToString())
     told = ExportTraceServiceResponse.FromString(answer).partial_success
-    # The smallest number above zero is a duration like another, where no sum contradicts it.
+    # The smallest positive number is a valid duration.
     assert told.rejected_spans > len(traced.resource_spans) * 0.8
 
     measured = ExportMetricsServiceRequest()
@@ -250,10 +237,7 @@ def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tail
             assert not line.lower().endswith(("inf", "nan")), line
 
 
-def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
-    tailspan: Tailspan,
-) -> None:
-    """Replicas, engines and models; the real one that came first stays."""
+def test_made_up_names_are_capped_and_counted(tailspan: Tailspan) -> None:
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS - S, "real").SerializeToString())
     one = samples(NOW_NS, "x")
     for first in range(0, 3_000, FEW_AT_ONCE):
@@ -284,7 +268,6 @@ def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
 
 
 def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailspan) -> None:
-    """Totals on /metrics never go back but for a restart, and each instant is kept once."""
     for at_s in (-5, -3, -4, -3, -5, -1, -2):
         sampled = samples(NOW_NS + at_s * S, "a", started_unix_ns=NOW_NS - 60 * S)
         post(tailspan.collector, "/v1/metrics", sampled.SerializeToString())
@@ -304,7 +287,6 @@ def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailsp
 
 
 def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -> None:
-    """Also the oldest instant there is; nothing that was taken in is deleted at once."""
     old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
     told = send_spans(tailspan.collector, old, "a").partial_success
     assert told.rejected_spans == 2
@@ -312,7 +294,7 @@ def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """A time to first token of a day in a request of four seconds would be in every quantile."""
+    """A first token after a day would be in every quantile."""
     spoilt = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

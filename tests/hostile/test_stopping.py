@@ -1,5 +1,3 @@
-"""Stopping while hostile messages are queued, stalled or not committed: soon and answered."""
-
 import asyncio
 import subprocess
 import threading
@@ -27,19 +25,17 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """Reads for as long as it is not closed, as a process that is killed does."""
+    """Reads until it is closed, like a process that is killed."""
 
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Never end by itself."""
         self.started.set()
         assert self.closed.wait(20)
         raise BusyError("the process that reads messages ended; send again")
 
     def close(self) -> None:
-        """Give up."""
         self.closed.set()
 
 
@@ -85,7 +81,7 @@ def _waiting(collector: Collector, messages: int) -> None:
 
 
 def test_queued_messages_are_answered_as_retryable(loop: asyncio.AbstractEventLoop) -> None:
-    """The one that is being read, too: OTLP forbids to send again after a 500."""
+    """OTLP forbids resending after a 500."""
     reading = _Stuck()
     collector = _start(loop, MemorySink(), reading)
     with ThreadPoolExecutor(16) as pool:
@@ -106,10 +102,7 @@ def test_queued_messages_are_answered_as_retryable(loop: asyncio.AbstractEventLo
     assert collector.counters.report().waiting_bytes == 0
 
 
-def test_a_message_that_arrives_is_answered_as_retryable(
-    loop: asyncio.AbstractEventLoop, connect: Connect
-) -> None:
-    """Its body stalls, and so would the stop."""
+def test_a_stalled_body_is_retryable(loop: asyncio.AbstractEventLoop, connect: Connect) -> None:
     collector = _start(loop, MemorySink())
     connections = [connect(collector.http_port, post(1000) + b"a") for _ in range(4)]
     _waiting(collector, 4)
@@ -121,7 +114,7 @@ def test_a_message_that_arrives_is_answered_as_retryable(
 def test_what_is_not_committed_is_answered_as_retryable(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
-    """A store that hangs does not keep us; the rows may still be kept, and sent twice."""
+    """The rows may still be stored, and then arrive twice."""
     sink = MemorySink(held=True)
     collector = _start(loop, sink)
     body = trace_message().SerializeToString()
@@ -141,7 +134,6 @@ def test_what_is_not_committed_is_answered_as_retryable(
 def test_what_is_committed_in_time_is_acknowledged(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
-    """The grace is for that."""
     sink = MemorySink(held=True)
     collector = _start(loop, sink)
     with ThreadPoolExecutor(2) as pool:
@@ -156,11 +148,7 @@ def test_what_is_committed_in_time_is_acknowledged(
 
 
 @pytest.mark.parametrize("size", [0, 4 * 2**20], ids=["while it reads", "while it is given a body"])
-def test_a_process_that_reads_is_ended_in_the_middle_of_a_message(
-    monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    """From another thread than the one that waits for it, which says to send again."""
-
+def test_a_reader_process_ends_in_mid_message(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     def stuck(_: float) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         return subprocess.Popen(["sleep", "60"], stdin=pipe, stdout=pipe)

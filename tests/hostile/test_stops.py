@@ -1,11 +1,3 @@
-"""A real collector that is stopped at any instant: its counts equal a recount of its rows.
-
-On-time requests and requests that ended up to an hour ago arrive all the while, and reports of
-requests in flight, before their rows, after them, or without one. Each life of the collector ends
-by SIGTERM or SIGKILL at another instant. At the end one evaluation of the next life is awaited, and
-the kept counts are compared with a count of the rows. Seeds are fixed.
-"""
-
 import random
 import threading
 import time
@@ -44,8 +36,6 @@ RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "rep
 
 @pytest.fixture
 def span_at() -> Spans:
-    """The span of a request that ended so many seconds ago."""
-
     def make(ago_s: float) -> ReadableSpan:
         now = time.monotonic()
         offset_ns = time.time_ns() - time.monotonic_ns() - int(ago_s * S)
@@ -94,13 +84,9 @@ def hung(chance: random.Random) -> list[tuple[str, bytes]]:
     return messages[: chance.randint(1, 3)]
 
 
-@pytest.mark.parametrize(
-    "stops",
-    [4, pytest.param(20, marks=pytest.mark.real)],
-)
+@pytest.mark.parametrize("stops", [4, pytest.param(20, marks=pytest.mark.real)])
 @pytest.mark.timeout(600)
 def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> None:
-    """SIGTERM and SIGKILL in turn, at instants from the start to some seconds of intake."""
     chance = random.Random(stops)
     url = f"sqlite:///{tmp_path}/t.db"
     lives = [(number, chance.uniform(0.0, 1.5)) for number in (SIGTERM, SIGKILL) * (stops // 2)]
@@ -139,7 +125,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
             stored = connection.scalar(select(func.count()).select_from(REQUESTS)) or 0
         assert stored >= acknowledged > 0
         assert oldest_seen_unix_ns(engine) is not None
-        # What `tailspan up` does when it starts again; each instant is evaluated once.
+        # `tailspan up` does the same at a restart; each instant is evaluated once.
         now_s = int(time.time()) + 2 * EVALUATION_S
         objectives = load([OBJECTIVES]).objectives
         Evaluator(engine, objectives).evaluate(now_s)
@@ -149,7 +135,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
 
 
 def compare(engine: Engine, first_s: int, now_s: int) -> None:
-    """Hold the kept counts of each objective against the rows."""
+    """Compare the stored counts of each objective with the rows."""
     definitions = counted_of(tuple(load([OBJECTIVES]).objectives))
     for goodput in definitions.values():
         kept = counted(engine, goodput.digest)

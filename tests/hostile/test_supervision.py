@@ -1,5 +1,3 @@
-"""Parts of a real collector fail while it runs: each is named, counted, and works again."""
-
 import os
 import sqlite3
 import time
@@ -17,7 +15,6 @@ PROTOBUF = "application/x-protobuf"
 
 
 def failures(metrics: str, task: str) -> float:
-    """How often a part failed."""
     body = probes.get(f"{metrics}/metrics", 20.0).body
     return next(
         sample.value
@@ -28,7 +25,6 @@ def failures(metrics: str, task: str) -> float:
 
 
 def until(holds: Callable[[], bool], running: Tailspan) -> None:
-    """Wait for it."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, running.said
@@ -37,7 +33,7 @@ def until(holds: Callable[[], bool], running: Tailspan) -> None:
 
 
 def children_of(parent: int, word: bytes) -> list[int]:
-    """The processes below one, by a word of their command line."""
+    """The child processes whose command line holds a word."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -51,7 +47,6 @@ def children_of(parent: int, word: bytes) -> list[int]:
 
 
 def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> None:
-    """The evaluator's table is taken away, and given back; intake goes on all the while."""
     file = tmp_path / "t.db"
     with collecting(tmp_path, f"sqlite:///{file}") as running:
         metrics = running.address("metrics")
@@ -77,7 +72,6 @@ def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> Non
 
 
 def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
-    """Each message is read by the next process; a part that works again is not degraded."""
     with collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
         where = running.address("http") + "/v1/traces"
         for _ in range(3):
@@ -87,6 +81,6 @@ def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Pa
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3
         assert probes.get(running.address("metrics") + "/readyz").body == "ready\n"
-        # Malformed is no failure of the reader's.
+        # A malformed message is no failure of the reader.
         assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
         assert failures(running.address("metrics"), "message reader") == 3

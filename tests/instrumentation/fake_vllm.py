@@ -1,4 +1,4 @@
-"""Classes that look like vLLM's where we listen, and note how they are called."""
+"""Classes that look like vLLM's where the plugin hooks in, and record their calls."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,12 +6,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tailspan_vllm import guard
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Calls:
-    """What the original methods were called with, and what they do."""
+    """Records calls of the original methods, and decides what they return or raise."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Call]] = []
@@ -19,20 +20,33 @@ class Calls:
         self.raised: dict[str, Exception] = {}
 
     def note(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Note a call, and answer it or raise."""
         self.made.append((name, (args, kwargs)))
         if name in self.raised:
             raise self.raised[name]
         return self.answers.get(name)
 
+    def check(self, owner: Any, name: str, answer: Any, *args: Any, **kwargs: Any) -> None:
+        """Call a method, and check that it behaves as if the plugin were absent."""
+        self.answers[name] = answer
+        before = len(self.made)
+        method = getattr(owner, name)
+        assert method(*args, **kwargs) is answer
+        ((called, (given, named)),) = self.made[before:]
+        assert called == name
+        assert given[0] is method.__self__
+        assert len(given) + len(named) >= 1 + len(args) + len(kwargs)
+        for was, sent in zip(given[1:], args, strict=False):
+            assert was is sent
+        for key, value in kwargs.items():
+            assert named.get(key, value) is value
+
+
+def failures() -> int:
+    return sum(guard.failures.values())
+
 
 def modules(monkeypatch: pytest.MonkeyPatch, **of_its_own: dict[str, Any]) -> None:
-    """Let the modules of a vLLM 0.32 be imported, with these classes in them.
-
-    Args:
-        monkeypatch: undoes it.
-        of_its_own: what modules have in them, by their names with `__` for a dot.
-    """
+    """Make the modules of a vLLM 0.32 importable, with these classes; `__` stands for a dot."""
     for name in ("vllm", *(each.replace("__", ".") for each in of_its_own)):
         parts = name.split(".")
         for length in range(1, len(parts) + 1):
@@ -46,7 +60,7 @@ def modules(monkeypatch: pytest.MonkeyPatch, **of_its_own: dict[str, Any]) -> No
 
 
 def request(request_id: str = "r", tokens: int = 8) -> Any:
-    """A request, as the scheduler has it and as the front end hands it over."""
+    """A request with the attributes that the scheduler and the front end see."""
     return SimpleNamespace(
         request_id=request_id,
         num_computed_tokens=0,
@@ -58,7 +72,7 @@ def request(request_id: str = "r", tokens: int = 8) -> Any:
 
 
 def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
-    """What a step is to do."""
+    """The plan of one step."""
     old = [name for name in counts if name not in new]
     return SimpleNamespace(
         num_scheduled_tokens=counts,
@@ -71,16 +85,13 @@ def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
 
 
 class Waiting(list[Any]):
-    """A queue as the scheduler's."""
+    """The scheduler's waiting queue."""
 
     def peek_request(self) -> Any:
-        """The next to be let in."""
         return self[0]
 
 
 def scheduler_class(calls: Calls) -> Any:
-    """A class of schedulers whose methods note their calls."""
-
     class Scheduler:
         def __init__(self) -> None:
             self.requests: dict[str, Any] = {}
@@ -121,8 +132,6 @@ def scheduler_class(calls: Calls) -> Any:
 
 
 def output_processor_class(calls: Calls) -> Any:
-    """A class of output processors whose methods note their calls."""
-
     class OutputProcessor:
         def __init__(self) -> None:
             self.request_states: dict[str, Any] = {}
@@ -167,8 +176,6 @@ def output_processor_class(calls: Calls) -> Any:
 
 
 def iteration_stats_class(calls: Calls) -> Any:
-    """A class of iteration statistics."""
-
     class IterationStats:
         def update_from_events(
             self, req_id: str, events: Any, is_prefilling: bool, req_stats: Any, lora: Any
@@ -181,8 +188,6 @@ def iteration_stats_class(calls: Calls) -> Any:
 
 
 def stat_logger_manager_class(calls: Calls) -> Any:
-    """A class of managers of stat loggers."""
-
     class StatLoggerManager:
         def record_admission_rejection(self, reason: str) -> Any:
             return calls.note("record_admission_rejection", self, reason)
@@ -191,7 +196,7 @@ def stat_logger_manager_class(calls: Calls) -> Any:
 
 
 def functions_of(owner: Any) -> Iterator[tuple[Any, str]]:
-    """Every function and property of a class or module of ours, as (owner, name)."""
+    """Every function and property of one of our classes or modules, as (owner, name)."""
     for name, value in vars(owner).items():
         module = getattr(value, "__module__", None) or ""
         ours = isinstance(value, property) or (
@@ -202,7 +207,7 @@ def functions_of(owner: Any) -> Iterator[tuple[Any, str]]:
 
 
 def raising(called: list[str], name: str) -> Callable[..., Any]:
-    """A function that notes that it was called, and raises."""
+    """A function that counts its calls and raises."""
 
     def boom(*_: Any, **__: Any) -> Any:
         called.append(name)

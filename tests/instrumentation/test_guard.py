@@ -1,5 +1,3 @@
-"""The guard, and that nothing of ours runs inside vLLM's calls without it."""
-
 import ast
 from pathlib import Path
 from typing import Any
@@ -43,14 +41,13 @@ return message
 
 
 def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function of a module of ours, inner ones too."""
     tree = ast.parse((OURS / module).read_text())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
 def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> None:
-    """Its body is these lines: what could raise beside the original is within a guard."""
+    """Every other statement could raise in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
         for node in functions("guard.py")
@@ -72,7 +69,6 @@ def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> N
     "module", ["front_end/request_hooks.py", "engine_core/scheduler_hooks.py", "plugin.py"]
 )
 def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) -> None:
-    """No module that wraps calls the original itself, nor defines what takes its place."""
     tree = ast.parse((OURS / module).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -95,7 +91,6 @@ def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) 
 
 
 def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
-    """Of what runs for each request and each message of it."""
     inside = {node.name: node for node in functions("http.py")}
     for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
         lines = [each for each in inside[name].body if not is_docstring(each)]
@@ -115,12 +110,10 @@ def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
 
 
 def is_docstring(node: ast.stmt) -> bool:
-    """Whether it is a text by itself."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
-    """The stat logger's and the plugin's: decorated, or empty but for a docstring."""
     tree = ast.parse((OURS / "statlogger.py").read_text())
     (logger,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
     methods = [node for node in logger.body if isinstance(node, ast.FunctionDef)]
@@ -132,7 +125,6 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
 
 
 def test_the_original_is_called_once_with_exactly_what_was_given() -> None:
-    """By position and by keyword, and its result is passed on."""
     seen: list[Any] = []
 
     def original(*args: Any, **kwargs: Any) -> Any:
@@ -148,10 +140,7 @@ def test_the_original_is_called_once_with_exactly_what_was_given() -> None:
 
 
 @pytest.mark.parametrize("where", ["before", "after", "change"])
-def test_hooks_that_fail_on_and_on_are_switched_off_together(
-    where: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After a hundred in a row; two lines are logged, however often it fails."""
+def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFixture) -> None:
     ran: list[str] = []
 
     def failing(*_: Any) -> None:
@@ -167,7 +156,7 @@ def test_hooks_that_fail_on_and_on_are_switched_off_together(
     works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
     caplog.set_level("WARNING", "vllm.tailspan")
     for _ in range(guard.LIMIT - 1):
-        assert (fails(), works()) == (3, 4)  # that another hook works does not help this one
+        assert (fails(), works()) == (3, 4)  # another hook's success does not reset this one
     assert [hooks.off] == [False]
     for _ in range(200):
         assert (fails(), works()) == (3, 4)
@@ -179,7 +168,6 @@ def test_hooks_that_fail_on_and_on_are_switched_off_together(
 
 
 def test_failures_now_and_then_switch_nothing_off() -> None:
-    """One that works in between begins the count anew."""
     calls = 0
 
     def odd(*_: Any) -> None:
@@ -196,8 +184,6 @@ def test_failures_now_and_then_switch_nothing_off() -> None:
 
 
 def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor are our own handlers of failures."""
-
     def failing(*_: Any) -> None:
         raise ZeroDivisionError
 
@@ -212,8 +198,6 @@ def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_argument_is_found_however_it_is_given() -> None:
-    """By its name wherever it stands, else by its place; with its default where it is left out."""
-
     def positional(self: Any, other: Any, request: Any = 5) -> None:
         """As vLLM may have it."""
 

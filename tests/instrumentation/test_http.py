@@ -1,5 +1,3 @@
-"""The HTTP edge, on a real Starlette application behind the layer."""
-
 import asyncio
 import http.client
 import pickle
@@ -25,8 +23,6 @@ from collector.listen.asgi_server import AsgiHost
 
 
 class _Recording(Capture):
-    """A capture whose records stay here."""
-
     def __init__(self) -> None:
         super().__init__(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.records: list[RequestRecord] = []
@@ -114,7 +110,6 @@ async def _call(
 
 
 def test_a_request_refused_before_the_engine_is_a_row() -> None:
-    """4xx answers are outcomes; labels and trace come from the headers."""
     capture = _Recording()
     headers = [
         (b"x-tenant-id", b"acme"),
@@ -129,7 +124,6 @@ def test_a_request_refused_before_the_engine_is_a_row() -> None:
 
 
 def test_a_model_that_is_not_there_is_no_label() -> None:
-    """Neither the served one's name, which was not asked for, nor whatever was."""
     capture = _Recording()
     capture.engines[0] = EngineState(0, 1, model="served", config="c0ffee")
     asyncio.run(_call(capture, "/v1/responses"))
@@ -140,7 +134,6 @@ def test_a_model_that_is_not_there_is_no_label() -> None:
 
 
 def test_a_failure_inside_the_server_still_propagates_and_is_a_row() -> None:
-    """The layer observes an exception and lets it pass."""
     capture = _Recording()
     with pytest.raises(RuntimeError, match="boom"):
         asyncio.run(_call(capture, "/v1/embeddings"))
@@ -148,8 +141,7 @@ def test_a_failure_inside_the_server_still_propagates_and_is_a_row() -> None:
     assert capture.records[0].http_status == 500
 
 
-def test_where_the_engine_cannot_be_seen_the_edge_alone_is_told() -> None:
-    """A vLLM whose inside does not fit: an answer is a row all the same, and says so."""
+def test_without_engine_hooks_the_http_edge_reports() -> None:
     capture = _Recording()
     capture.sees_engine = False
     asyncio.run(_call(capture, "/v1/chat/completions"))
@@ -160,22 +152,20 @@ def test_where_the_engine_cannot_be_seen_the_edge_alone_is_told() -> None:
 
 
 def test_routes_that_make_no_request_make_no_row() -> None:
-    """Health checks and lists of models are not requests."""
     capture = _Recording()
     asyncio.run(_call(capture, "/other"))
     assert capture.records == []
 
 
 def test_the_answer_passes_unchanged() -> None:
-    """Every message reaches the client as the server wrote it."""
     sent = asyncio.run(_call(_Recording(), "/v1/chat/completions"))
     assert b"".join(message.get("body", b"") for message in sent) == (
         b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
     )
 
 
-def test_an_answer_that_is_complete_was_not_left_whatever_the_server_says() -> None:
-    """uvicorn tells a stream that its client is gone when it has sent the last of it."""
+def test_a_complete_answer_is_no_abort() -> None:
+    """uvicorn reports a disconnect after a stream's last message."""
     capture = _Recording()
     capture.sees_engine = False
 
@@ -191,7 +181,6 @@ def test_an_answer_that_is_complete_was_not_left_whatever_the_server_says() -> N
 
 
 def test_a_stream_that_the_front_end_refuses_is_refused_with_the_limit() -> None:
-    """Its status was sent before; and the limit says more than a status."""
     capture = _Recording()
 
     async def overloaded(request: Request) -> StreamingResponse:
@@ -211,14 +200,13 @@ def test_a_stream_that_the_front_end_refuses_is_refused_with_the_limit() -> None
 
 
 def test_a_layer_added_twice_times_once() -> None:
-    """The plugin's layer and `--middleware` may meet."""
+    """The plugin's layer and `--middleware` may both be present."""
     capture = _Recording()
     asyncio.run(_call(capture, "/v1/completions", app=TimingMiddleware(APP, capture)))
     assert len(capture.records) == 1
 
 
 def test_a_failing_capture_does_not_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The observer does no harm: the answer is whole and the failure counted."""
     capture = _Recording()
 
     def broken(*_: object) -> None:
@@ -242,7 +230,6 @@ def test_a_failing_capture_does_not_fail_the_request(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
-    """Anyone may send any header."""
     capture = _Recording()
     asyncio.run(
         _call(capture, "/v1/completions", [(b"traceparent", header), (b"x-tenant-id", header)])
@@ -251,8 +238,8 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
     assert len(capture.records[0].tenant or "") <= 256
 
 
-def test_a_client_that_the_server_does_not_know_has_no_tenant() -> None:
-    """Anybody may claim any; such requests have a small allowance of their own."""
+def test_an_unauthenticated_client_has_no_tenant() -> None:
+    """Anyone may claim a tenant; such requests have a small quota."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))
@@ -264,7 +251,7 @@ def test_a_client_that_the_server_does_not_know_has_no_tenant() -> None:
 
 
 def test_no_header_and_no_path_is_kept_whole() -> None:
-    """An exchange may wait for long; megabytes of headers must not wait with it."""
+    """An exchange may wait for long and must not hold megabytes."""
     capture = _Recording()
     exchanges: list[Exchange] = []
     ended = capture.exchange_ended
@@ -289,11 +276,7 @@ def _kept(exchange: Exchange) -> list[Any]:
 
 
 @pytest.mark.parametrize("broken", ["Exchange", "nothing", "Capture.exchange_ended"])
-def test_whatever_of_ours_raises_the_answer_is_the_applications(
-    broken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At the beginning of a request, at its end, or in what a message of it looks like."""
-
+def test_our_failures_leave_the_answer(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 200})
@@ -324,10 +307,7 @@ def test_whatever_of_ours_raises_the_answer_is_the_applications(
     assert len(sent) == 6
 
 
-def test_named_by_hand_and_disabled_it_passes_everything_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nothing is captured, and nothing is made to capture with."""
+def test_a_disabled_layer_passes_everything_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setattr("tailspan_vllm.front_end.capture._capture", None)
     seen: list[Any] = []

@@ -1,5 +1,3 @@
-"""What is loaded in a process of vLLM's, and that nothing is where it is disabled."""
-
 import os
 import socket
 import threading
@@ -16,8 +14,6 @@ from tests.instrumentation import fake_vllm as fake
 
 
 class Vllm:
-    """The classes of a vLLM, as they are and as they were."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = fake.Calls()
         self.scheduler = fake.scheduler_class(self.calls)
@@ -47,16 +43,15 @@ class Vllm:
 
     @property
     def untouched(self) -> bool:
-        """Whether every class is as it was."""
         return self.before == [dict(vars(each)) for each in self.classes]
 
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
-    """A vLLM in a process in which nothing of ours is loaded."""
+    """A vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    # Set first, so that it is removed again whoever sets it.
+    # Set it first, so that monkeypatch removes it whoever sets it.
     monkeypatch.setenv(TOKEN_VARIABLE, "t")
     monkeypatch.delenv(TOKEN_VARIABLE)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
@@ -64,7 +59,6 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
 
 
 def test_disabled_nothing_of_ours_is_there(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hook, no token, no capture, no thread, no socket."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", " True ")
     monkeypatch.setattr(socket, "socket", fake.raising([], "socket"))
     threads = threading.active_count()
@@ -79,7 +73,6 @@ def test_disabled_nothing_of_ours_is_there(vllm: Vllm, monkeypatch: pytest.Monke
 def test_enabled_every_part_is_wrapped_once(
     vllm: Vllm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version that was read says nothing."""
     plugin.install()
     assert not vllm.untouched
     wrapped = [dict(vars(each)) for each in vllm.classes]
@@ -90,8 +83,7 @@ def test_enabled_every_part_is_wrapped_once(
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
-    [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)],
+    ("version", "said"), [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)]
 )
 def test_another_version_than_those_read_is_named_in_one_line(
     vllm: Vllm,
@@ -100,7 +92,6 @@ def test_another_version_than_those_read_is_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And captured as far as it fits."""
     monkeypatch.setattr("vllm.__version__", version)
     plugin.install()
     assert [f"vLLM {version} was not tested" in each.message for each in caplog.records] == [
@@ -109,10 +100,7 @@ def test_another_version_than_those_read_is_named_in_one_line(
     assert not vllm.untouched
 
 
-def test_a_method_that_is_gone_is_named_and_the_rest_is_wrapped(
-    vllm: Vllm, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line for each side."""
+def test_a_missing_method_is_named(vllm: Vllm, caplog: pytest.LogCaptureFixture) -> None:
     del vllm.scheduler.schedule
     del vllm.processor.abort_requests
     plugin.install()
@@ -131,7 +119,6 @@ def test_a_method_that_is_gone_is_named_and_the_rest_is_wrapped(
 def test_whichever_part_raises_the_process_starts(
     vllm: Vllm, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says so."""
     guard.failures.pop("install", None)
     boom = fake.raising([], name)
     boom.__name__ = name
@@ -140,10 +127,7 @@ def test_whichever_part_raises_the_process_starts(
     assert len(caplog.records) == 1
 
 
-def test_an_application_is_timed_and_where_that_fails_it_is_as_it_was(
-    vllm: Vllm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The stack that FastAPI built is what is served."""
+def test_an_application_is_timed_or_unchanged(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin.install()
     stack = vllm.calls.answers["build_middleware_stack"] = object()
     timed = vllm.app().build_middleware_stack()

@@ -1,5 +1,3 @@
-"""The stat logger keeps little, adds up exactly, and raises nothing into the server's loop."""
-
 import importlib
 import sys
 import threading
@@ -18,7 +16,7 @@ from tests.instrumentation import fake_vllm as fake
 
 
 class StatLoggerBase(ABC):
-    """vLLM's, of a later version that asks for more."""
+    """The base class of a later vLLM that has more abstract methods."""
 
     @abstractmethod
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None: ...
@@ -37,7 +35,7 @@ CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module, in a process with a capture of its own that starts no thread."""
+    """The module with its own capture, which starts no thread."""
     fake.modules(monkeypatch, vllm__v1__metrics__loggers={"StatLoggerBase": StatLoggerBase})
     monkeypatch.delitem(sys.modules, "tailspan_vllm.statlogger", raising=False)
     monkeypatch.setattr(capture_module, "_capture", None)
@@ -50,7 +48,6 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def a_step() -> tuple[Any, Any]:
-    """Two tokens decoded."""
     of_scheduler = SimpleNamespace(
         num_running_reqs=2, num_waiting_reqs=1, kv_cache_usage=0.5, prefix_cache_stats=None
     )
@@ -61,12 +58,11 @@ def a_step() -> tuple[Any, Any]:
 
 
 def state_of(engine: int = 0) -> Any:
-    """What is known of an engine."""
     return capture_module.process_capture().engines[engine]
 
 
 def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> None:
-    """An abstract method that we do not know would raise as the server makes its stat loggers."""
+    """An unknown abstract method would raise at the server's start."""
     logger = module.TailspanStatLogger(CONFIG, 3, something="new")
     logger.record(*a_step(), None, engine_idx=3, more=1)
     logger.record(iteration_stats=None, scheduler_stats=None)
@@ -79,7 +75,6 @@ def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> N
 
 
 def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No steps, no state, no capture, no thread."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     threads = threading.active_count()
     logger = module.TailspanStatLogger(CONFIG, 0)
@@ -91,7 +86,6 @@ def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_steps_are_bounded_and_counted_exactly_where_no_thread_takes_them(module: Any) -> None:
-    """The sending thread may be gone for good."""
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(5 * module.STEPS_WAITING + 7):
         logger.record(*a_step())
@@ -101,10 +95,7 @@ def test_steps_are_bounded_and_counted_exactly_where_no_thread_takes_them(module
     assert state.totals[names.DECODE_TOKENS] == 2 * (5 * module.STEPS_WAITING + 7)
 
 
-def test_a_thread_stopped_in_the_midst_of_adding_up_costs_steps_that_are_counted(
-    module: Any,
-) -> None:
-    """The loop does not wait for it."""
+def test_a_stopped_thread_loses_steps_that_are_counted(module: Any) -> None:
     logger, before = module.TailspanStatLogger(CONFIG), guard.failures["steps_dropped"]
     with logger._adding:
         for _ in range(module.STEPS_LIMIT + 5):
@@ -117,7 +108,7 @@ def test_a_thread_stopped_in_the_midst_of_adding_up_costs_steps_that_are_counted
 def test_statistics_that_do_not_fit_are_no_zeros(
     module: Any, lacking: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Totals that stand still would look like an idle engine's: they are absent, and it is said."""
+    """Totals that stand still would look like an idle engine."""
     guard.failures.pop("add_steps", None)
     logger = module.TailspanStatLogger(CONFIG)
     for _ in range(3):
@@ -134,7 +125,6 @@ def test_statistics_that_do_not_fit_are_no_zeros(
 
 @pytest.mark.parametrize("given", [(), (None,), (3, "text"), (object(), object(), object())])
 def test_whatever_it_is_given_nothing_is_raised(module: Any, given: tuple[Any, ...]) -> None:
-    """Its own making included."""
     for arguments in (given, (CONFIG, 0)):
         logger = module.TailspanStatLogger(*arguments)
         for _ in range(2):
@@ -143,10 +133,7 @@ def test_whatever_it_is_given_nothing_is_raised(module: Any, given: tuple[Any, .
                 state.catch_up()
 
 
-def test_whichever_of_our_functions_raises_the_loop_goes_on(
-    module: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While it is made, and while it records."""
+def test_our_failures_do_not_end_the_loop(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("arguments_of", "fingerprint", "process_capture", "settings_from", "EngineState"):
         before = guard.failures["stat_logger"]
         with monkeypatch.context() as patched:

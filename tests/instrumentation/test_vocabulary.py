@@ -1,5 +1,3 @@
-"""Every name has its meaning, and every meaning a name that is really sent."""
-
 from collections.abc import Iterator
 
 from opentelemetry.sdk.resources import Resource
@@ -75,7 +73,6 @@ TABLES = (
 
 
 def _spelled() -> Iterator[str]:
-    """Every name that names.py spells."""
     for constant, value in vars(names).items():
         if constant.isupper() and isinstance(value, str | tuple) and value not in NO_NAMES:
             yield from (value,) if isinstance(value, str) else value
@@ -86,37 +83,31 @@ def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
 
 
 def test_every_name_has_its_meaning() -> None:
-    """A name that is added to names.py is explained before it lands."""
     assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
-    """One row each, so that two meanings cannot differ."""
     for noun, wired in ((RequestTimeline, REQUEST), (EngineSample, SAMPLE), (GpuSample, GPU)):
         assert len(wired) == sum(each.about.wire is not None for each in fields_of(noun))
     assert not set(_told(vocabulary.SPAN_ATTRIBUTES)) & set(REQUEST)
 
 
-def test_a_span_tells_just_what_the_vocabulary_has() -> None:
-    """All attributes and events of a record of which everything is known."""
+def test_a_span_has_exactly_the_vocabulary() -> None:
     span = span_of(FULL, Resource({}))
     assert set(span.attributes or {}) == {*REQUEST, *_told(vocabulary.SPAN_ATTRIBUTES)}
     assert {event.name for event in span.events} == set(_told(vocabulary.SPAN_EVENTS))
 
 
-def test_a_resource_tells_nothing_else() -> None:
-    """What the environment leaves unsaid is filled in under names of the vocabulary."""
+def test_a_resource_has_only_the_vocabulary() -> None:
     assert set(resource_attributes({}, 8000)) <= set(_told(vocabulary.RESOURCE))
 
 
 def test_metrics_are_those_with_a_unit() -> None:
-    """The unit that is sent is the one that is documented."""
     assert set(SAMPLE) == set(names.UNITS)
     assert set(GPU) == set(names.GPU_UNITS)
 
 
 def test_a_row_leaves_nothing_out() -> None:
-    """Unit, meaning and source are said of each, and the meaning is a sentence."""
     for table in TABLES:
         for row in table:
             assert all(row), row.name

@@ -1,4 +1,4 @@
-"""Real vLLMs on the CPU, and all of Tailspan beside them, as processes of their own."""
+"""Real vLLM servers on the CPU, and Tailspan beside them, each in its own process."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from rig import install, serve
 from rig.load import Timed
 from rig.ports import free_port
 from rig.program import Program, Tailspan, tailspan_command
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS, Source
 
 Row = dict[str, Any]
 
@@ -34,7 +34,7 @@ class Watching(Tailspan):
     """A running `tailspan up`, and the commands that read its database."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Another command, in the same folder and so on the same database."""
+        """Run another command in the same folder, and so on the same database."""
         return subprocess.run(
             tailspan_command(*arguments),
             cwd=self.folder,
@@ -45,38 +45,42 @@ class Watching(Tailspan):
         )
 
     def rows(self, wanted: set[str], patience_s: float = 20) -> dict[str, Row]:
-        """The rows of these traces, by trace id, once they are all there."""
+        """The rows of these traces, by trace id, as a command prints them, once all are there."""
+        self.wait_for_rows(wanted, patience_s)
+        done = self.run("requests", "--last", "1h", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
+
+    def wait_for_rows(self, wanted: set[str], patience_s: float = 20, source: str = "%") -> None:
+        """Wait until these traces are stored, or time is up. A command in each round would take
+        more of the machine than the server that is tested."""
+        statement = "SELECT trace_id FROM requests WHERE source LIKE ?"
         deadline = time.monotonic() + patience_s
-        while True:
-            done = self.run("requests", "--last", "1h", "--format", "json")
-            assert done.returncode == 0, done.stderr
-            rows = [json.loads(line) for line in done.stdout.splitlines()]
-            found = {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
-            if len(found) == len(wanted) or time.monotonic() > deadline:
-                return found
-            time.sleep(0.5)
+        while time.monotonic() < deadline:
+            found = {row["trace_id"] for row in self.query(statement, source)}
+            if wanted <= found:
+                return
+            time.sleep(0.2)
 
     def query(self, statement: str, *values: Any) -> list[Row]:
-        """Rows of its database."""
         file = f"file:{self.folder}/var/tailspan.db?mode=ro"
         with closing(sqlite3.connect(file, uri=True)) as database:
             database.row_factory = sqlite3.Row
             return [dict(row) for row in database.execute(statement, values)]
 
     def stored(self, seen: Iterable[Timed]) -> dict[str, Row]:
-        """Every column of these requests, by trace id, from the best source, once all are there."""
+        """All columns of these requests by trace id, from the best source, once all are there."""
         wanted = {timed.trace_id for timed in seen}
-        self.rows(wanted)
+        self.wait_for_rows(wanted, source=Source.INSTRUMENTATION.value)
         rows = self.query("SELECT * FROM requests ORDER BY source = 'instrumentation'")
         return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
 
     def samples(self, replica: str) -> list[Row]:
-        """A server's samples, in their order."""
         statement = "SELECT * FROM engine_samples WHERE replica = ? ORDER BY at_unix_ns"
         return self.query(statement, replica)
 
     def metrics(self) -> str:
-        """What Prometheus would scrape."""
         return get(f"{self.address('metrics')}/metrics")
 
 
@@ -88,6 +92,7 @@ class Vllm(Program):
         given = {
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id=vllm-{self.port},cloud.region=here",
+            "OTEL_BSP_SCHEDULE_DELAY": "1000",  # each test waits for its rows
             **environ,
         }
         super().__init__(
@@ -114,7 +119,7 @@ StartVllm = Callable[..., Vllm]
 
 
 def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
-    """Promise one, on a row; `whole` where no phase may be without its parts."""
+    """The parts of a row's phases sum to them; with `whole` no phase may lack its parts."""
     for phase, names in (
         ("queue", QUEUE_PARTS),
         ("prefill", PREFILL_PARTS),
@@ -128,13 +133,13 @@ def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
 
 
 def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
-    """Write a distribution with a plugin of vLLM's, which loads it where `folder` is on the path.
+    """Write a distribution with a vLLM plugin, which is loaded if `folder` is on the path.
 
     Args:
         folder: where.
         name: of the module and the distribution.
         code: of the module.
-        entry: the entry point, `name = module:function`; they are loaded by name.
+        entry: the entry point, `name = module:function`.
     """
     (folder / f"{name}.py").write_text(code)
     about = folder / f"{name}-1.dist-info"
@@ -144,7 +149,6 @@ def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
 
 
 def get(url: str) -> str:
-    """The text at a local address."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
         return text
@@ -152,24 +156,25 @@ def get(url: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of a shared server in a row, those that end it last, and mark them `alone`."""
-    places = [n for n, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    """Put these tests before all others: they take longest. Put those of a shared server in a
+    row, with those that end it last, and mark them `alone`."""
+    here = Path(__file__).parent
+    mine = [item for item in items if here in item.path.parents]
+    others = [item for item in items if here not in item.path.parents]
 
     def order(item: pytest.Item) -> tuple[int, bool]:
         names = getattr(item, "fixturenames", ())
         used = [SHARED.index(name) for name in names if name in SHARED]
         return max(used, default=len(SHARED)), bool(item.get_closest_marker("ends_its_server"))
 
-    for item in (items[n] for n in places):
+    for item in mine:
         if set(SHARED) & set(getattr(item, "fixturenames", ())):
             item.add_marker("alone")
-    for place, item in zip(places, sorted((items[n] for n in places), key=order), strict=True):
-        items[place] = item
+    items[:] = [*sorted(mine, key=order), *others]
 
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """A vLLM to start, installed where it can be."""
     try:
         install.ensure()
     except install.NotHereError as reason:
@@ -178,7 +183,6 @@ def installed() -> None:
 
 @pytest.fixture(scope="session")
 def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
-    """All of Tailspan, in an empty folder."""
     folder = tmp_path_factory.mktemp("tailspan")
     (folder / TARGETS).write_text("[]")
     words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1s")
@@ -203,7 +207,7 @@ def _starting(tailspan: Watching, paths: pytest.TempPathFactory) -> Iterator[Sta
 def start_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """Start a vLLM with arguments and variables of its own; it ends with the test."""
+    """Start a vLLM with these arguments and variables, for one test."""
     yield from _starting(tailspan, tmp_path_factory)
 
 
@@ -211,7 +215,6 @@ def start_vllm(
 def start_module_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """The same; it ends with the module."""
     yield from _starting(tailspan, tmp_path_factory)
 
 
@@ -219,7 +222,7 @@ def start_module_vllm(
 def start_shared_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """Start a vLLM that several files use, and end the one before it: each takes 2 GB."""
+    """Start a vLLM for several files, and end the one before it: each takes 2 GB."""
     with ExitStack() as running:
 
         def start(*arguments: str) -> Vllm:
@@ -234,19 +237,18 @@ def start_shared_vllm(
 
 @pytest.fixture(scope="session")
 def crowded(start_shared_vllm: StartVllm) -> Vllm:
-    """So few blocks that long answers evict one another, and must be computed again."""
+    """A vLLM with so few KV blocks that long answers preempt one another."""
     return start_shared_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
 
 
 @pytest.fixture(scope="session")
 def vllm(start_shared_vllm: StartVllm) -> Vllm:
-    """A vLLM with the rig's arguments, and its own account of what it moves."""
+    """A vLLM with the rig's arguments that models its own memory traffic."""
     return start_shared_vllm("--max-model-len", "8192", "--enable-mfu-metrics")
 
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    """Prometheus's own checker."""
     found = shutil.which("promtool")
     if found is None:
         pytest.skip("there is no promtool: apt-get install prometheus")

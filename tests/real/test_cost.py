@@ -1,5 +1,3 @@
-"""The bill on a real vLLM: each second of its steps is somebody's, and none is two people's."""
-
 import json
 import sys
 import time
@@ -16,8 +14,9 @@ USD_PER_HOUR = 0.40
 
 
 def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Once the engine is idle and all has been told: what its requests are billed, in all and
-    since it started, and its newest sample."""
+    """Once the engine is idle: the requests' bill in all and since its start, and its newest
+    sample.
+    """
     from store.database import open_database
     from store.queries import Window, request_table, sample_table
 
@@ -49,7 +48,7 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
 def test_requests_and_waste_are_the_engines_busy_time(
     crowded: Any, tailspan: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Prefills, decodes, evictions and aborts; once all have ended, to a millionth."""
+    """Within one millionth, once all have ended."""
     calls = [
         *mixed(40, seed=5),
         *[Call(prompt="long answers please", max_tokens=500)] * 8,
@@ -78,7 +77,6 @@ def test_requests_and_waste_are_the_engines_busy_time(
 def test_the_bill_is_price_times_the_time_it_was_up(
     crowded: Any, tailspan: Any, tmp_path: Path
 ) -> None:
-    """A CPU has no price of its own: named without one, and billed with one, to the last part."""
     bare = tailspan.run("cost", "--last", "1h", "--format", "json")
     found = json.loads(bare.stdout)
     assert found["total"] is None

@@ -1,5 +1,3 @@
-"""Every query of every panel, on a real Prometheus that scrapes a running Tailspan."""
-
 import math
 import time
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ RESTART_S = 30
 
 @contextmanager
 def _traffic(folder: Path, features: str) -> Iterator[Watched]:
-    """A simulated fleet with minutes of traffic behind it, and more coming in."""
+    """A simulated fleet with minutes of past traffic, and more arriving."""
     try:
         with watched(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
@@ -35,13 +33,12 @@ def _traffic(folder: Path, features: str) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """In a Prometheus that asks for text, as they do."""
     with _traffic(tmp_path_factory.mktemp("watched"), "exemplar-storage") as here:
         yield here
 
 
 def _until_scraped_for(here: Watched, times: int) -> None:
-    """Until Prometheus has heard of traffic, and of engines, several times."""
+    """Wait until Prometheus has scraped traffic and engines several times."""
     asked = (
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
         f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
@@ -50,7 +47,6 @@ def _until_scraped_for(here: Watched, times: int) -> None:
 
 
 def _until_budgets_are_known(here: Watched) -> None:
-    """They are added up at whole minutes."""
     wait_for("budgets", lambda: here.ask("query", query=vocabulary.EXHAUSTED_IN)["result"], 120)
 
 
@@ -86,14 +82,12 @@ def _complaints(found: list[Answer]) -> list[str]:
 
 
 def test_no_panel_is_without_data(fleet: Watched) -> None:
-    """Of every query: data up to now, finite, and possible for its unit; every series named."""
     found = _all_answers(fleet)
     assert len(found) > 40
     assert not _complaints(found), "\n".join(_complaints(found))
 
 
 def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
-    """With one model, region, replica, tenant and objective chosen: data, and no other's."""
     found = _all_answers(fleet, one=True)
     assert not _complaints(found), "\n".join(_complaints(found))
     for name in ("model", "region", "replica", "tenant", "slo"):
@@ -106,7 +100,7 @@ def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
 
 
 def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
-    """It keeps no classic buckets; the heatmap is drawn of the native ones then."""
+    """It keeps no classic buckets; the heatmap then uses the native ones."""
     with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
         found = _all_answers(here)
         # Prometheus 2.42 reads one exemplar of a native histogram, that of the lowest bucket that
@@ -122,7 +116,6 @@ def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
 
 
 def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
-    """What is stacked on the page is what requests took."""
     phases = "sum(increase(tailspan_phase_seconds_total[15s]))"
     [both] = fleet.ask(
         "query",
@@ -132,12 +125,10 @@ def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
 
 
 def test_buckets_lead_to_requests(fleet: Watched) -> None:
-    """Prometheus takes the exemplars: each a trace id."""
     _leads_to_requests(fleet, _all_answers(fleet))
 
 
 def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -> None:
-    """Every query that asks for exemplars gets them."""
     now = time.time()
     asking = [each for each in found if each.query.exemplars]
     assert asking
@@ -149,7 +140,7 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
-    """The engines' counters begin anew at 0: no rate turns negative, no panel stays empty."""
+    """Counters restart at 0; no rate is negative."""
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
     # Less is no restart to the exporter: no server loads a model so soon.

@@ -1,5 +1,3 @@
-"""What is done to a real vLLM under load is what `tailspan explain` names first."""
-
 import random
 from pathlib import Path
 
@@ -19,19 +17,18 @@ USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
 
 @pytest.fixture(scope="module")
 def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
-    """Each fault on one server, after one stretch of usual load, and what was found."""
+    """Each fault on one server after a stretch of usual load, and what was found."""
     folder: Path = tmp_path_factory.mktemp("faults")
     # Twice as hard as plain to see: in a quarter of a minute each has to strike a few times.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
     cases = record(
-        faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, tell=lambda _: None
+        faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, log_line=lambda _: None
     )
     return {case.name: judged(case) for case in cases}
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_the_fault_is_named_first(explained: dict[str, Judged], cause: str) -> None:
-    """With a share of what was added that is more than chance's."""
     found = explained[cause]
     assert found.verdict != NO_INCIDENT, found
     assert found.first == cause, found

@@ -1,5 +1,3 @@
-"""From a real vLLM to a page: every request is a row, and the row is right."""
-
 import random
 import statistics
 import subprocess
@@ -43,7 +41,6 @@ def story(vllm: Any, tailspan: Any) -> tuple[list[Timed], dict[str, Any], dict[s
 
 
 def test_every_request_is_a_row_with_its_outcome(story: Any) -> None:
-    """Answered, left in mid-answer, refused: none is missing and none is doubled."""
     seen, rows, _ = story
     assert len(seen) == len(rows) == 60
     counts = {kind: sum(_kind(timed) == kind for timed in seen) for kind in map(_kind, seen)}
@@ -54,7 +51,6 @@ def test_every_request_is_a_row_with_its_outcome(story: Any) -> None:
 
 
 def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
-    """Within a millisecond, for every one of them."""
     _, rows, _ = story
     for row in rows.values():
         known = [row[phase] for phase in PHASES if row[phase] is not None]
@@ -63,7 +59,7 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
 
 
 def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
-    """At most what the client measured, and within 20 ms of it at the median."""
+    """Within 20 ms of the client's at the median."""
     seen, rows, _ = story
     differences = []
     for timed in seen:
@@ -76,7 +72,7 @@ def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
 
 
 def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
-    """vLLM counts finished requests alone; over those, count and sum agree within 1 %."""
+    """vLLM counts finished requests only; count and sum agree within 1 %."""
     _, rows, own = story
     finished = [row for row in rows.values() if row["outcome"] in ("stop", "length")]
     for column, name in HISTOGRAMS.items():
@@ -100,7 +96,6 @@ def test_labels_come_from_the_request_and_the_server(story: Any) -> None:
 
 
 def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
-    """Neither prompt nor answer nor key is anywhere in the database."""
     secret = "tulip-merchants-of-haarlem"
     headers = {"authorization": f"Bearer {secret}"}
     (timed,) = send_all(vllm.port, [Call(prompt=secret, headers=headers)], 1)
@@ -112,7 +107,6 @@ def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
 def test_the_exporter_is_one_that_prometheus_likes(
     story: Any, tailspan: Any, promtool: str
 ) -> None:
-    """`promtool check metrics`, with the series that the requests made."""
     text = tailspan.metrics()
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
@@ -124,7 +118,6 @@ def test_the_exporter_is_one_that_prometheus_likes(
 
 
 def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> None:
-    """Each connection is looked at, the server's included."""
     done = tailspan.run(
         *("doctor", "--vllm", f"http://127.0.0.1:{vllm.port}"),
         *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),
@@ -135,7 +128,6 @@ def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> Non
 
 
 def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> None:
-    """In Chromium, without an exception, with request ids to be seen."""
     _, rows, _ = story
     page = tab(viewport={"width": 1280, "height": 1000})
     # Other tests' servers report to the same Tailspan, and theirs may be slower.
@@ -157,7 +149,6 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
 def test_every_page_opens_on_a_real_server(
     story: Any, tailspan: Any, tab: Any, shown: Page
 ) -> None:
-    """Its question, an answer, no exception, and nothing marked as simulated."""
     _, rows, _ = story
     page = tab(viewport={"width": 1280, "height": 1000})
     asked = {"page": shown.key, "last": "1h"}

@@ -1,5 +1,3 @@
-"""A real engine core that hangs is seen while it hangs, and its requests are counted once."""
-
 import json
 import os
 import re
@@ -7,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,14 @@ RULES = Path(__file__).parents[2] / "alerts/rules/tailspan.yaml"
 REQUESTS = 3
 
 
+@pytest.fixture(scope="module")
+def server(start_module_vllm: Callable[..., Any]) -> Any:
+    """One that hangs, and so leaves the machine to others."""
+    return start_module_vllm()
+
+
 def series(tailspan: Any, port: int) -> dict[str, float]:
-    """The series on unfinished requests of one replica, with their labels."""
+    """The series of one replica's unfinished requests, with their labels."""
     found = {}
     for line in tailspan.metrics().splitlines():
         name = re.match(r"tailspan_engine_(in_flight|oldest_request|last_step)_\w+\{", line)
@@ -36,19 +41,15 @@ def series(tailspan: Any, port: int) -> dict[str, float]:
 
 
 def value(found: dict[str, float], name: str) -> float | None:
-    """One of them, by its name."""
     return next((v for labelled, v in found.items() if labelled.startswith(name + "{")), None)
 
 
 class Counts(NamedTuple):
-    """Of the objective in force, since the start."""
-
     good: int
     bad: int
 
 
 def counts(tailspan: Any) -> Counts:
-    """As Prometheus would scrape them."""
     found = dict(
         re.findall(
             r'^tailspan_slo_(events|good_events)_total\{slo="chat"\} (\d+)',
@@ -61,7 +62,7 @@ def counts(tailspan: Any) -> Counts:
 
 
 def settled_counts(tailspan: Any) -> Counts:
-    """The same, once nothing that has ended is still on its way: spans are sent every 5 s."""
+    """The counts once every ended request has arrived: spans are sent every 5 s."""
     before = counts(tailspan)
     for _ in range(20):
         time.sleep(7)
@@ -73,13 +74,12 @@ def settled_counts(tailspan: Any) -> Counts:
 
 
 def stored_counts(tailspan: Any) -> Counts:
-    """What `slo status` counts in the store."""
     found = json.loads(tailspan.run("slo", "status", "--format", "json").stdout)
     return Counts(found["events"] - found["bad"], found["bad"])
 
 
 def wait_for_bad(tailspan: Any, bad: int, within_s: float) -> Counts:
-    """The counts once so many are bad, on /metrics."""
+    """Wait until /metrics and the store count this many bad requests."""
     deadline = time.monotonic() + within_s
     while (found := counts(tailspan)).bad < bad:
         assert time.monotonic() < deadline, found
@@ -90,7 +90,6 @@ def wait_for_bad(tailspan: Any, bad: int, within_s: float) -> Counts:
 def wait_for_step_age(
     tailspan: Any, port: int, above_s: float, within_s: float
 ) -> dict[str, float]:
-    """Scrape until the last step is older than this."""
     deadline = time.monotonic() + within_s
     while True:
         found = series(tailspan, port)
@@ -102,23 +101,22 @@ def wait_for_step_age(
 
 
 def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
-    vllm: Any, tailspan: Any, promtool: str, tmp_path: Path
+    server: Any, tailspan: Any, promtool: str, tmp_path: Path
 ) -> None:
-    """Stopped amid answers: figures, alert, doctor and SLO status say so; then all rows arrive."""
-    (core,) = engine_cores(vllm.process)
-    send(vllm.port, Call(max_tokens=4))
+    (core,) = engine_cores(server.process)
+    send(server.port, Call(max_tokens=4))
     calls = [
         Call(prompt=f"number {number}", max_tokens=512, begun=threading.Event())
         for number in range(REQUESTS)
     ]
     with ThreadPoolExecutor(REQUESTS) as pool:
-        waiting = [pool.submit(send, vllm.port, call) for call in calls]
+        waiting = [pool.submit(send, server.port, call) for call in calls]
         for call in calls:
             assert call.begun is not None
             assert call.begun.wait(60)
         os.kill(core, signal.SIGSTOP)
         try:
-            found = wait_for_step_age(tailspan, vllm.port, HUNG_S, 3 * HUNG_S)
+            found = wait_for_step_age(tailspan, server.port, HUNG_S, 3 * HUNG_S)
             doctor = tailspan.run("doctor", "--no-explorer")
             status = tailspan.run("slo", "status")
         finally:
@@ -129,7 +127,9 @@ def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
     oldest_s = value(found, "tailspan_engine_oldest_request_age_seconds")
     assert oldest_s is not None
     assert oldest_s > HUNG_S
-    words = f"vllm-{vllm.port} has {REQUESTS} requests running and has made no step for"
+    words = (
+        f"vllm-{server.port} has {REQUESTS} requests running, but its engine has taken no step for"
+    )
     assert words in doctor.stdout
     assert words in status.stderr
     assert status.returncode == 1
@@ -142,24 +142,23 @@ def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
     rows = [json.loads(line)["trace_id"] for line in listed]
     assert sorted(each for each in rows if each in wanted) == sorted(wanted)
     deadline = time.monotonic() + 30
-    while value(series(tailspan, vllm.port), "tailspan_engine_in_flight_requests") != 0:
+    while value(series(tailspan, server.port), "tailspan_engine_in_flight_requests") != 0:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    assert value(series(tailspan, vllm.port), "tailspan_engine_last_step_age_seconds") is None
+    assert value(series(tailspan, server.port), "tailspan_engine_last_step_age_seconds") is None
 
 
 def test_a_request_that_waits_for_a_hung_engine_is_bad_at_once_and_once(
-    vllm: Any, tailspan: Any
+    server: Any, tailspan: Any
 ) -> None:
-    """On /metrics and in the store, before it ends; afterwards no second time."""
-    (core,) = engine_cores(vllm.process)
-    send(vllm.port, Call(max_tokens=4))
+    (core,) = engine_cores(server.process)
+    send(server.port, Call(max_tokens=4))
     settled = settled_counts(tailspan)
     calls = [Call(prompt=f"late {number}", max_tokens=4) for number in range(REQUESTS)]
     with ThreadPoolExecutor(REQUESTS) as pool:
         os.kill(core, signal.SIGSTOP)
         try:
-            waiting = [pool.submit(send, vllm.port, call) for call in calls]
+            waiting = [pool.submit(send, server.port, call) for call in calls]
             # Reported once it is 5 s old, every 10 s; evaluated every 15 s, 15 s later.
             during = wait_for_bad(tailspan, settled.bad + REQUESTS, within_s=60)
             assert not any(each.done() for each in waiting)
@@ -177,18 +176,17 @@ def test_a_request_that_waits_for_a_hung_engine_is_bad_at_once_and_once(
 
 
 def test_an_engine_that_hung_while_idle_is_seen_with_its_first_request(
-    vllm: Any, tailspan: Any
+    server: Any, tailspan: Any
 ) -> None:
-    """The time before that request does not count."""
-    (core,) = engine_cores(vllm.process)
-    send(vllm.port, Call(max_tokens=4))
+    (core,) = engine_cores(server.process)
+    send(server.port, Call(max_tokens=4))
     time.sleep(5)
     with ThreadPoolExecutor(1) as pool:
         os.kill(core, signal.SIGSTOP)
         try:
             begun = time.monotonic()
-            waiting = pool.submit(send, vllm.port, Call(max_tokens=4))
-            found = wait_for_step_age(tailspan, vllm.port, above_s=10, within_s=HUNG_S)
+            waiting = pool.submit(send, server.port, Call(max_tokens=4))
+            found = wait_for_step_age(tailspan, server.port, above_s=10, within_s=HUNG_S)
             passed_s = time.monotonic() - begun
         finally:
             os.kill(core, signal.SIGCONT)
@@ -201,7 +199,6 @@ def test_an_engine_that_hung_while_idle_is_seen_with_its_first_request(
 
 
 def assert_alert_fires(promtool: str, folder: Path, found: dict[str, float]) -> None:
-    """The rules that come with Tailspan, on the figures as they were scraped."""
     test = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "15s",

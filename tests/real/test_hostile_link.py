@@ -1,5 +1,3 @@
-"""The link inside a real vLLM, against clients and local processes that mean it ill."""
-
 import json
 import os
 import socket
@@ -66,14 +64,13 @@ def look():
 
 
 def links(pid: int) -> list[str]:
-    """The links at which an engine core listens."""
     lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
     names = {line.partition("@tailspan-")[2] for line in lines if "@tailspan-" in line}
     return [f"tailspan-{name}" for name in names if name.endswith(f"-{pid}")]
 
 
 def assert_parts(tailspan: Any, seen: list[Timed], patience_s: float = 20) -> None:
-    """Every request has a row, with the engine's half of it."""
+    """Every request has a row with the engine's account."""
     rows = tailspan.rows({timed.trace_id for timed in seen}, patience_s)
     assert len(rows) == len(seen)
     without = [row["request_id"][:40] for row in rows.values() if row["others_prefill_s"] is None]
@@ -81,7 +78,7 @@ def assert_parts(tailspan: Any, seen: list[Timed], patience_s: float = 20) -> No
 
 
 def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
-    """What a process of another user is sent on an engine's link while requests are served."""
+    """What another user's process receives on an engine's link while requests are served."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
         foreign.settimeout(20)
         mine = os.geteuid()
@@ -100,7 +97,6 @@ def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
 def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account(
     vllm: Any, tailspan: Any
 ) -> None:
-    """The ids come again and again while a well-behaved client is served."""
     send_all(vllm.port, mixed(80, seed=1), concurrency=8)  # the step model learns from these
     before = send_all(vllm.port, mixed(20, seed=2), concurrency=8)
     done = threading.Event()
@@ -132,13 +128,13 @@ def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account
             assert got == b""
         assert_parts(tailspan, after)
         assert vllm.said.count("refused a connection to the engine's link") == 1
-    assert "failed; serving goes on" not in vllm.said
+    assert "failed; vLLM continues" not in vllm.said
 
 
 def test_disabled_nothing_of_ours_runs_while_it_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """No thread, no hook, no link, no line; the stat logger that vLLM insists on is empty."""
+    """vLLM requires the stat logger; it is empty."""
     write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "told"
     into.mkdir()

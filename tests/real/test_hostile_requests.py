@@ -1,5 +1,3 @@
-"""A real vLLM with hostile clients: a well-behaved one loses no row and no part of a row."""
-
 import http.client
 import json
 import time
@@ -24,7 +22,7 @@ PATIENCE_S = 60
 
 
 class Receiver:
-    """A collector that comes later, and can be taken away and brought back on the same port."""
+    """A collector that starts late, and can be stopped and restarted on the same port."""
 
     def __init__(self) -> None:
         self.sink = MemorySink()
@@ -32,16 +30,14 @@ class Receiver:
         self._running = ExitStack()
 
     def start(self) -> None:
-        """Listen."""
         collector = Collector(self.sink, grpc_port=self.port, http_port=0)
         self._running.enter_context(running(collector))
 
     def stop(self) -> None:
-        """Close the port."""
         self._running.close()
 
     def rows(self, wanted: Iterable[Timed]) -> list[RequestTimeline]:
-        """The rows of these calls, once they are all there, or time is up."""
+        """The rows of these calls, once all are there or the time is up."""
         traces = {timed.trace_id for timed in wanted}
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -53,14 +49,12 @@ class Receiver:
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    """One that does not listen yet."""
     made = Receiver()
     yield made
     made.stop()
 
 
 def well_behaved(port: int, count: int, seed: int, during: Callable[[], None]) -> list[Timed]:
-    """Send ordinary requests while something else happens."""
     calls = [
         Call(
             call.chat, call.stream, call.prompt, call.max_tokens, headers={**KNOWN, **call.headers}
@@ -77,7 +71,7 @@ def well_behaved(port: int, count: int, seed: int, during: Callable[[], None]) -
 
 @pytest.fixture(scope="module")
 def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
-    """With keys, a malformed time limit, a replica that is named by its port, and no collector."""
+    """A vLLM with keys, a malformed time limit, no replica name and no collector."""
     return start_module_vllm(
         *("--api-key", KEY),
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{receiver.port}",
@@ -90,7 +84,6 @@ def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
 
 @pytest.fixture(scope="module")
 def server(unheard: Any, receiver: Receiver) -> Any:
-    """The same once its collector listens."""
     receiver.start()
     well_behaved(unheard.port, 80, 1, lambda: None)  # the step model learns from these
     until(lambda: "is back" in unheard.said)
@@ -98,14 +91,13 @@ def server(unheard: Any, receiver: Receiver) -> Any:
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait for it; what is asserted next tells whether it came."""
+    """Wait for it; the assertion that follows checks whether it came."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.2)
 
 
 def post(port: int, path: str, body: Any, headers: dict[str, str]) -> int:
-    """Send one request and return its status."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -118,14 +110,12 @@ def post(port: int, path: str, body: Any, headers: dict[str, str]) -> int:
 
 
 def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
-    """Each call has one row, with the engine's half of it."""
     assert sorted(row.trace_id for row in rows) == sorted(timed.trace_id for timed in seen)
     assert [row for row in rows if row.prefill_own_s is None] == []
     assert {row.outcome for row in rows} <= {"stop", "length"}
 
 
 def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(unheard: Any) -> None:
-    """Nothing waits for a collector that is not there."""
     well_behaved(unheard.port, 40, 32, lambda: None)
     time.sleep(12)
     assert unheard.said.count("tailspan: no collector") == 1
@@ -135,7 +125,6 @@ def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(unheard: A
 def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
     server: Any, receiver: Receiver
 ) -> None:
-    """Both are known before the first request."""
     until(lambda: receiver.sink.samples)
     assert {sample.replica.rpartition(":")[2] for sample in receiver.sink.samples} == {
         str(server.port)
@@ -144,7 +133,7 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
 
 
 def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
-    """One of 1.1 MB, 300 of 60 kB, one of half characters, in headers and bodies."""
+    """One of 1.1 MB, 300 of 60 kB, one of lone surrogates, in headers and bodies."""
     ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
     statuses: list[int] = []
 
@@ -180,7 +169,7 @@ def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
 
 
 def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver: Receiver) -> None:
-    """1,000 requests that the server turns away, each under another tenant's name."""
+    """1,000 refused requests, each under another tenant's name."""
     before = len(receiver.sink.requests)
     begun = time.monotonic()
 
@@ -201,7 +190,6 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
 
 def test_an_outage_costs_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
-    """The engine's accounts are read meanwhile; the log has one line for each end of it."""
     before = {words: server.said.count(words) for words in ("tailspan: no collector", "is back")}
     seen = well_behaved(server.port, 400, 43, receiver.stop)
     assert server.said.count("tailspan: no collector") == before["tailspan: no collector"] + 1

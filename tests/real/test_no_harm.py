@@ -1,5 +1,3 @@
-"""Whatever becomes of us, serving goes on."""
-
 import os
 import signal
 import threading
@@ -36,7 +34,6 @@ def break_everything():
 def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """Fault-injected through a plugin of its own, on a real server."""
     write_plugin(tmp_path, "sabotage", SABOTAGE, "sabotage = sabotage:break_everything")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     seen = send_all(server.port, mixed(40, seed=31), concurrency=8)
@@ -60,7 +57,7 @@ def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
 def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
     vllm: Any, tailspan: Any
 ) -> None:
-    """SIGKILL of the engine core in mid-answer: the server goes down, its errors are rows."""
+    """SIGKILL of the engine core in mid-answer ends the server."""
     calls = [
         Call(prompt=f"request {index}", max_tokens=1500, begun=threading.Event())
         for index in range(4)
@@ -84,7 +81,7 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
 
 @pytest.mark.ends_its_server
 def test_what_was_captured_is_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
-    """SIGTERM right after the last answer: its row is there all the same."""
+    """SIGTERM right after the last answer."""
     seen = send_all(crowded.port, mixed(20, seed=33), concurrency=8)
     crowded.ends(signal.SIGTERM)
     assert len(tailspan.rows({timed.trace_id for timed in seen})) == 20

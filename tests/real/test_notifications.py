@@ -1,5 +1,3 @@
-"""From a fault to a webhook: by Prometheus and Alertmanager, and by Tailspan's own evaluator."""
-
 import json
 import re
 import shutil
@@ -69,28 +67,22 @@ pairs: [{severity: page, long: 1m, short: 15s, budget_share: 0.000595}]
 
 @dataclass
 class Receiver:
-    """A webhook: what came, by path."""
-
     server: HttpServer
 
     @property
     def url(self) -> str:
-        """Its address."""
         return self.server.url
 
     def documents(self, path: str) -> list[dict[str, Any]]:
-        """The JSON that came to a path."""
         return [json.loads(each.body) for each in list(self.server.asked) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
-        """The alerts that Alertmanager delivered for pages."""
         told = self.documents("/on-call")
         return [each for one in told if one["status"] == status for each in one["alerts"]]
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A webhook server."""
     with answering() as server:
         yield Receiver(server)
 
@@ -100,13 +92,11 @@ Start = Callable[..., Program]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a program; all of them end with the test."""
     with ExitStack() as running:
         yield lambda *command: running.enter_context(Program(tmp_path, *command))
 
 
 def program(*called: str) -> str:
-    """A program of Debian's, or the test is skipped."""
     for name in called:
         if found := shutil.which(name):
             return found
@@ -115,7 +105,7 @@ def program(*called: str) -> str:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path, receiver: Receiver, start: Start) -> str:
-    """A real one with the routes that we ship, and webhooks in place of people; its address."""
+    """A real Alertmanager with the shipped routes, and webhooks as receivers; its address."""
     config = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     config["receivers"] = [
@@ -137,7 +127,6 @@ def alertmanager(tmp_path: Path, receiver: Receiver, start: Start) -> str:
 
 
 def send(up: Tailspan, ages_s: list[float], ttft_s: float) -> None:
-    """Tell it of requests that ended so long ago."""
     resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
     offset_ns = time.time_ns() - time.monotonic_ns()
     now = time.monotonic()
@@ -168,7 +157,7 @@ def send(up: Tailspan, ages_s: list[float], ttft_s: float) -> None:
 
 @pytest.fixture
 def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
-    """Start Tailspan on an objective over a period, in the test's folder."""
+    """Start Tailspan with an objective over a period, in the test's folder."""
     with ExitStack() as running:
 
         def begin(period: str, *words: str, **environ: str) -> Tailspan:
@@ -180,7 +169,6 @@ def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
 
 
 def test_the_shipped_alertmanager_configuration_is_sound() -> None:
-    """By Alertmanager's own checker."""
     done = subprocess.run(
         [program("amtool"), "check-config", str(ROOT / "alerts" / "alertmanager.yaml")],
         capture_output=True,
@@ -198,7 +186,6 @@ def test_the_generated_rules_page_once_and_resolve(
     tailspan_up: Callable[..., Tailspan],
     start: Start,
 ) -> None:
-    """A fault is scraped, burns, pages with its words and its link; mended, it is over."""
     up = tailspan_up("7d")
     (tmp_path / "policy.yaml").write_text(POLICY)
     (read,) = load([tmp_path / "objective.yaml"]).objectives
@@ -251,7 +238,6 @@ def test_the_generated_rules_page_once_and_resolve(
 def test_tailspans_own_evaluator_pages_through_alertmanager_and_a_webhook(
     tmp_path: Path, receiver: Receiver, alertmanager: str, tailspan_up: Callable[..., Tailspan]
 ) -> None:
-    """Each is told once, over a restart, and of the end; the webhook's message is signed."""
     (tmp_path / "notify.yaml").write_text(f"""\
 explorer_url: {EXPLORER}
 channels:
@@ -289,7 +275,7 @@ channels:
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)
 
-    # Ten quiet minutes later, which nobody waits for here.
+    # Ten quiet minutes later; the test does not wait for them.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
     objectives = load([tmp_path / "objective.yaml"]).objectives
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels

@@ -1,5 +1,3 @@
-"""The model of bytes and FLOPs against vLLM's own, term by term and on a running server."""
-
 import json
 import os
 import subprocess
@@ -44,14 +42,14 @@ UNGATED = {"GPT2LMHeadModel", "OPTForCausalLM"}
 
 
 def whole(name: str) -> configs.Config:
-    """What vLLM needs to accept it; learnt positions have a key of their own."""
+    """The keys that vLLM requires; learnt positions have their own."""
     positions = {} if name in UNGATED else {"max_position_embeddings": 8192}
     return {"architectures": [name], **positions, **MODELS[name]}
 
 
 @pytest.fixture(scope="module")
 def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What vLLM says of each model, and what we tell of it, by architecture."""
+    """What vLLM reports of each model, and what we report of it, by architecture."""
     from rig import install, serve
 
     folders = []
@@ -74,13 +72,13 @@ def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def vllms(told: Any, step_name: str, side: str, *endings: str) -> float:
-    """Of vLLM's terms of a step, the sum of those whose names end so."""
+    """The sum of vLLM's terms of a step whose names end so."""
     terms = told["terms"][step_name][side]
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 
 
 def ours(shape: ModelShape, step_name: str) -> Work:
-    """Of the same step; vLLM counts the token being made as read."""
+    """Our terms of the same step; vLLM counts the token being produced as read."""
     from rig.perf import STEPS
 
     requests = STEPS[step_name]
@@ -100,20 +98,18 @@ def ours(shape: ModelShape, step_name: str) -> Work:
 
 
 def only(values: Any) -> float:
-    """The one row."""
     return float(values[0])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_shape_that_a_real_vllm_tells_is_that_of_its_config(name: str, told: Any) -> None:
-    """Through transformers' classes, vLLM's config and the wire's scalars."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     assert shape == shape_of(whole(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
-    """Attention, feed-forward, last layer; KV read by decodes and written by all."""
+    """Attention, feed-forward, last layer; KV cache read by decodes and written by all."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     weights, mine = gpu_weights(shape), ours(shape, "decodes")
     attention = vllms(told[name], "decodes", "read", *ATTENTION)
@@ -135,8 +131,10 @@ def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
 
 
 SETTLED_S = 3.0
-"""vLLM's counters and the ledger's sums are told by two processes, up to a second apart: they are
-held together from a sample that was taken while the engine was idle to another such."""
+"""Two processes send vLLM's counters and the ledger's sums, up to 1 s apart.
+
+Compare them only between samples of an idle engine.
+"""
 
 ATTENTION = (
     "qkv_weight",
@@ -151,7 +149,7 @@ ATTENTION = (
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
 def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None:
-    """Matrices, and the attention of decodes; that of prompts vLLM counts without their order."""
+    """vLLM ignores the order of tokens in the attention of prompts."""
     shape = read_shape(json.dumps(told[name]["shape"]))
     for step_name in ("decodes", "prompt", "both"):
         mine = ours(shape, step_name)
@@ -169,7 +167,6 @@ def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None
 
 
 def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -> None:
-    """Totals of a mixed load: ours, from the ledger's sums, beside vLLM's own counters."""
     send_all(vllm.port, mixed(20, seed=3), concurrency=4)
     time.sleep(SETTLED_S)
     begun_unix_ns = time.time_ns()
@@ -200,8 +197,7 @@ def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -
 
 
 def told_by(tailspan: Any, replica: str, from_unix_ns: int) -> tuple[Columns, Any]:
-    """A server's samples as columns, and its start, from the running Tailspan's database, once
-    it has samples of after this."""
+    """A server's samples as columns and its start, once there are samples after this instant."""
     settled_unix_ns, deadline = time.time_ns() + round(SETTLED_S * 1e9), time.monotonic() + 60
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
     while True:

@@ -1,5 +1,3 @@
-"""A real vLLM that nobody instrumented: its own spans are rows, its /metrics are samples."""
-
 import json
 import time
 from collections.abc import Callable
@@ -32,13 +30,11 @@ def _until(seen: Callable[[], bool], patience_s: float = 30) -> None:
 
 @pytest.fixture(scope="module")
 def plain(start_module_vllm: Any, tailspan: Any) -> Any:
-    """A vLLM with its own tracing and no plugin."""
     endpoint = tailspan.address("grpc")
     return start_module_vllm("--otlp-traces-endpoint", endpoint, VLLM_PLUGINS="none")
 
 
 def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
-    """Three phases of five, within the whole; the rest unknown."""
     before = plain.own_metrics()
     rows = tailspan.rows(_ids(plain.port))
     own = {name: value - before.get(name, 0.0) for name, value in plain.own_metrics().items()}
@@ -54,7 +50,6 @@ def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
 
 
 def test_its_metrics_are_samples(plain: Any, tailspan: Any) -> None:
-    """Totals as it tells them, in Tailspan's own /metrics; up, and down once it is gone."""
     here = f"127.0.0.1:{plain.port}"
     nobody = "127.0.0.1:1"
     group = {"targets": [here, nobody], "labels": {"region": "here"}}

@@ -1,5 +1,3 @@
-"""A part of a real Tailspan fails, and a real Prometheus with the generated rules sees it."""
-
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -16,13 +14,11 @@ DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
 
 
 def parts(here: Watched, query: str) -> set[str]:
-    """The parts of Tailspan that a query finds. An alert is pending for 5 min before it fires."""
+    """The parts of Tailspan in a query's result; an alert is pending for 5 min."""
     return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
 
 
 def test_the_alert_sees_a_part_that_fails_and_that_it_works_again(tmp_path: Path) -> None:
-    """The evaluator's table is taken away, and given back."""
-
     def rename(before: str, after: str) -> None:
         with sqlite3.connect(tmp_path / "var" / "tailspan.db") as other:
             other.execute(f"ALTER TABLE {before} RENAME TO {after}")

@@ -1,5 +1,3 @@
-"""A vLLM with all that not every vLLM has: adapters, outside caches, limits, speculation."""
-
 import json
 import re
 import subprocess
@@ -22,8 +20,9 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 def laden(
     start_module_vllm: Callable[..., Any], tailspan: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Two adapters of which one fits at a time, a cache on disk, a queue with an end, and vLLM's
-    own tracing beside ours."""
+    """A vLLM with two adapters of which one fits, a disk cache, a bounded queue and vLLM's
+    tracing.
+    """
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
@@ -40,7 +39,7 @@ def laden(
         *("--lora-modules", f"ada={folder / 'ada'}", f"bob={folder / 'bob'}"),
         *("--kv-transfer-config", json.dumps(connector)),
         *("--max-num-queued-reqs", "24"),
-        # vLLM tells every exporter of its process to send spans there, ours too: one protocol.
+        # vLLM sets the endpoint of every exporter of its process, also of ours: one protocol.
         *("--otlp-traces-endpoint", f"{tailspan.address('http')}/v1/traces"),
         OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
         VLLM_SERVER_DEV_MODE="1",
@@ -51,7 +50,6 @@ def laden(
 
 @pytest.fixture(scope="module")
 def guessing(start_module_vllm: Callable[..., Any]) -> Any:
-    """One that speculates, with room for longer answers."""
     speculative = {
         "method": "ngram",
         "num_speculative_tokens": 3,
@@ -63,13 +61,13 @@ def guessing(start_module_vllm: Callable[..., Any]) -> Any:
 
 
 def warm_up(server: Any, **body: Any) -> None:
-    """Enough steps of all kinds for the step model to have learnt from."""
+    """Enough steps of all kinds for the step model to learn from."""
     calls = [replace(call, body=body) for call in mixed(80, seed=41)]
     send_all(server.port, calls, concurrency=8)
 
 
 def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> None:
-    """New, then from the engine's own cache, then from the connector's."""
+    """New, then from the engine's cache, then from the connector's."""
     before = laden.own_metrics()
     call = Call(chat=False, prompt="a cache outside " * 40, max_tokens=8)
     seen = [send(laden.port, call), send(laden.port, call)]
@@ -106,7 +104,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
 
 
 def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) -> None:
-    """With one that fits at a time, samples see adapters run and wait."""
+    """With room for one, samples show adapters that run and wait."""
     names = ("tiny", "ada", "bob")
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
@@ -131,7 +129,6 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
 def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     laden: Any, tailspan: Any
 ) -> None:
-    """Too long, too many, unknown; and a full queue, in the midst of a stream too."""
     calls = [
         Call(chat=False, stream=False, prompt="x" * 3000),
         Call(chat=False, stream=False, max_tokens=5000),
@@ -158,11 +155,10 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
 
 
 def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: Any) -> None:
-    """The instrumentation and vLLM's own tracing together: ours is shown."""
     seen = send_all(laden.port, [Call(max_tokens=tokens) for tokens in (24, 1, 12)], 1)
     wanted = {timed.trace_id for timed in seen}
     tailspan.rows(wanted)
-    time.sleep(6)  # vLLM sends its spans every 5 s; only what then is there tells
+    time.sleep(3)  # vLLM sends its spans every second; only what then is there tells
     done = tailspan.run("requests", "--last", "1h", "--format", "json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["source"] for row in rows if row["trace_id"] in wanted] == ["instrumentation"] * 3
@@ -171,7 +167,6 @@ def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: An
 def test_its_configuration_can_be_held_against_anothers(
     laden: Any, guessing: Any, tailspan: Any
 ) -> None:
-    """By the fingerprints that rows bear; and nothing tells where anything lies."""
     done = tailspan.run("config", "--format", "json")
     told = {each["replica"]: each for each in map(json.loads, done.stdout.splitlines())}
     mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{guessing.port}"]
@@ -193,7 +188,7 @@ def test_its_configuration_can_be_held_against_anothers(
 
 
 def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan: Any) -> None:
-    """A step may make several tokens: sums, counts and gaps are vLLM's, parts are whole."""
+    """One step may produce several tokens."""
     warm_up(guessing, temperature=0)
     time.sleep(2)
     before = guessing.own_metrics()
@@ -237,7 +232,6 @@ def rename():
 def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """One line names what is missing; the edge and the stat logger's samples are told."""
     write_plugin(tmp_path, "renaming", RENAMED, "a_rename = renaming:rename")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     calls = [*mixed(24, seed=51), Call(max_tokens=-1)]

@@ -1,5 +1,3 @@
-"""What was acknowledged is kept once: the database goes away, the collector is killed."""
-
 import itertools
 import logging
 import os
@@ -44,7 +42,7 @@ Start = Callable[[], Tailspan]
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
-    """For a database: what starts a collector, on the same ports each time."""
+    """Start collectors on the same ports each time, for this database."""
     with ExitStack() as running:
 
         def make(database_url: str) -> Start:
@@ -81,7 +79,6 @@ def message() -> Callable[[], ExportTraceServiceRequest]:
 
 
 def kept(database_url: str) -> dict[str, int]:
-    """How often each trace id is in the store."""
     engine = open_database(database_url, create=False)
     try:
         with engine.connect() as connection:
@@ -94,10 +91,7 @@ def kept(database_url: str) -> dict[str, int]:
 
 
 def rolled_up(database_url: str, *, at_rest: bool) -> int:
-    """How many requests the rollups have, after making those that are to be made.
-
-    At rest none of them has to be read from its row.
-    """
+    """The number of requests in the rollups, after all pending ones are made."""
     engine = open_database(database_url, create=False)
     try:
         settle(engine, int(time.time()) + 7_200)
@@ -110,7 +104,6 @@ def rolled_up(database_url: str, *, at_rest: bool) -> int:
 
 
 def wait_for_more(senders: Senders, messages: int, patience_s: float = 60) -> None:
-    """Until so many more messages were acknowledged."""
     wanted = len(senders.acknowledged) + messages * SPANS_A_MESSAGE
     deadline = time.monotonic() + patience_s
     while len(senders.acknowledged) < wanted:
@@ -124,7 +117,6 @@ def test_postgresql_may_be_away_under_load(
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
 ) -> None:
-    """Senders are told when to come again, by both protocols; it recovers by itself."""
     url = postgresql.url()
     start = starting(url)
     collector = start()
@@ -155,7 +147,6 @@ def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledge
     starting: Callable[[str], Start],
     message: Callable[[], ExportTraceServiceRequest],
 ) -> None:
-    """Every span once; what a sender heard nothing of it sends again."""
     moments = random.Random(4)
     url = f"sqlite:///{tmp_path}/tailspan.db"
     start = starting(url)

@@ -1,5 +1,3 @@
-"""Tables of samples, taken apart by engine."""
-
 import numpy as np
 import pyarrow as pa
 
@@ -23,7 +21,6 @@ def a_table(**columns: object) -> pa.Table:
 
 
 def test_each_engine_has_its_own_samples() -> None:
-    """By replica and number; what is not told is NaN, and text is left out."""
     found = engines_of(a_table())
     assert list(found) == [EngineKey("a", 0), EngineKey("a", 1), EngineKey("b", 0)]
     engine = found[EngineKey("a", 0)]
@@ -33,14 +30,12 @@ def test_each_engine_has_its_own_samples() -> None:
 
 
 def test_processes_and_starts_are_series_of_their_own() -> None:
-    """Two starts a nanosecond apart are two: they are not rounded to floats."""
     starts = a_table(process=[1, 1, 1, 1], started_unix_ns=[0, 0, 2**62, 2**62 + 1])
     engine = engines_of(starts)[EngineKey("a", 0)]
     assert len(set(engine.series.tolist())) == 2
 
 
 def test_gpus_are_those_of_the_replica() -> None:
-    """None where it has none, which is no GPU that does nothing."""
     table = pa.table({"replica": ["a", "b"], "at_unix_ns": [1, 2], "sm_active_ratio": [0.5, 0.7]})
     gpus = gpus_of(table, "b")
     assert gpus is not None
@@ -49,5 +44,4 @@ def test_gpus_are_those_of_the_replica() -> None:
 
 
 def test_an_empty_table_has_no_engine() -> None:
-    """Nobody told anything."""
     assert engines_of(a_table().slice(0, 0)) == {}

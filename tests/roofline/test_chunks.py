@@ -1,5 +1,3 @@
-"""What chunks read back, found from sums, against the chunks themselves."""
-
 from math import inf
 
 import numpy as np
@@ -14,13 +12,11 @@ BUDGET = 2_048
 
 
 def chunked(prompt: int, cached: int, budget: int = BUDGET) -> list[tuple[int, int]]:
-    """A prompt's chunks: (tokens, start)."""
     starts = range(cached, prompt, budget)
     return [(min(budget, prompt - start), start) for start in starts]
 
 
 def sums(chunks: list[tuple[int, int]]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """S, P, Q and N of steps with one chunk each."""
     prefill = sum(p for p, _ in chunks)
     attention = sum(p * (start + p / 2) for p, start in chunks)
     steps, prompts = np.array([float(len(chunks))]), np.array([float(prefill)])
@@ -28,19 +24,17 @@ def sums(chunks: list[tuple[int, int]]) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def test_a_long_prompt_is_exact() -> None:
-    """131,072 tokens in 64 chunks of 2,048: 4,128,768 tokens of context."""
+    """131,072 tokens in 64 chunks of 2,048 read 4,128,768 tokens of context."""
     (found,) = read_back(*sums(chunked(131_072, 0)), Chunks(BUDGET))
     assert found == 2_048 * 64 * 63 / 2 == 4_128_768
 
 
 def test_short_prompts_read_nothing_back() -> None:
-    """However many there are."""
     assert read_back(*sums([(500, 0)] * 40), Chunks(BUDGET)) == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 20_000)), min_size=1, max_size=5))
 def test_it_is_never_more_than_the_chunks_read(prompts: list[tuple[int, int]]) -> None:
-    """A lower bound, whatever the mix of prompts and caches."""
     chunks = [each for prompt, cached in prompts for each in chunked(cached + prompt, cached)]
     (found,) = read_back(*sums(chunks), Chunks(BUDGET))
     assert found <= sum(start for _, start in chunks) * (1 + 1e-12) + 1e-6
@@ -73,5 +67,4 @@ def test_decodes_share_the_budget_of_a_step() -> None:
     ],
 )
 def test_the_length_of_chunks_is_an_engines_argument(arguments: str, chunks: Chunks | None) -> None:
-    """Unknown where it is not reported."""
     assert read_chunks(arguments) == chunks

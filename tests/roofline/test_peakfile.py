@@ -1,5 +1,3 @@
-"""Peaks of a file go before those of the table; what is none is refused by file and key."""
-
 from pathlib import Path
 
 import pytest
@@ -8,10 +6,7 @@ from roofline.peakfile import load_peaks, peaks_in_force
 from roofline.peaks import PeaksError, device_named
 
 
-def test_a_file_that_the_environment_names_adds_devices_and_changes_known_ones(
-    tmp_path: Path,
-) -> None:
-    """In the form of the table that comes along."""
+def test_a_file_adds_devices_and_changes_known_ones(tmp_path: Path) -> None:
     path = tmp_path / "peaks.toml"
     path.write_text(
         '[device."NVIDIA H20"]\nbytes_per_s = 4.0e12\nflops_per_s = { bf16 = 148e12 }\n'
@@ -37,7 +32,6 @@ def test_a_file_that_the_environment_names_adds_devices_and_changes_known_ones(
     ],
 )
 def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """With its name."""
     path = tmp_path / "peaks.toml"
     path.write_text(text)
     with pytest.raises(PeaksError, match=f"^{path}: ") as refused:
@@ -48,5 +42,4 @@ def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str)
 
 
 def test_the_table_that_comes_along_has_that_form() -> None:
-    """So that a copy of it is where to begin."""
     assert load_peaks(Path(__file__).parents[2] / "roofline" / "peaks.toml")

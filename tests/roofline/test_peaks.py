@@ -1,5 +1,3 @@
-"""What devices can do at best, by the names that drivers give them."""
-
 from typing import Any
 
 import pytest
@@ -32,10 +30,7 @@ from roofline.peaks import PeaksError, device_named, known_devices
         ("AMD Instinct MI350X", 8.0e12, 2309.6e12),
     ],
 )
-def test_devices_are_known_by_their_drivers_names(
-    name: str, bytes_per_s: float, bf16: float | None
-) -> None:
-    """Spaces, dashes and the maker's name do not matter; all else does."""
+def test_driver_names_identify_devices(name: str, bytes_per_s: float, bf16: float | None) -> None:
     device = device_named(name)
     assert device is not None
     assert (device.bytes_per_s, device.flops_per_s.get("bf16")) == (bytes_per_s, bf16)
@@ -48,7 +43,6 @@ def test_what_is_not_known_is_not_guessed(name: str | None) -> None:
 
 
 def test_every_peak_has_its_source_and_its_date() -> None:
-    """And they agree: narrower numbers are no slower, and nothing is a thousand times off."""
     for name in known_devices():
         device = device_named(name)
         assert device is not None
@@ -64,7 +58,7 @@ def test_every_peak_has_its_source_and_its_date() -> None:
 
 
 def test_what_was_not_found_in_a_copy_of_its_source_is_known_as_that() -> None:
-    """Whoever finds one puts it into `checked`, and takes the name from here."""
+    """Found one? Add it to `checked`, and remove the name here."""
     unchecked = {
         name
         for name in known_devices()
@@ -80,7 +74,7 @@ def test_what_was_not_found_in_a_copy_of_its_source_is_known_as_that() -> None:
 
 
 def test_a_slice_has_sevenths_of_the_units_and_eighths_of_the_memory() -> None:
-    """MIG: 3g.40gb of an H100 is half of its bandwidth, three sevenths of its arithmetic."""
+    """MIG 3g.40gb of an H100: 1/2 of its bandwidth, 3/7 of its arithmetic."""
     part = device_named("NVIDIA H100 80GB HBM3 MIG 3g.40gb")
     assert part is not None
     assert part.bytes_per_s == pytest.approx(3.35e12 / 2)
@@ -92,7 +86,7 @@ def test_a_slice_has_sevenths_of_the_units_and_eighths_of_the_memory() -> None:
 
 
 def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
-    """fp8 weights on an A100 are expanded to 16 bits; bf16 on a T4 is not done at all."""
+    """An A100 expands fp8 weights to 16 bits; a T4 has no bf16."""
     ampere, turing = device_named("NVIDIA A100-SXM4-80GB"), device_named("Tesla T4")
     assert ampere is not None
     assert turing is not None
@@ -101,7 +95,6 @@ def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
 
 
 def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
-    """What it leaves out stays as it was."""
     given: dict[str, Any] = {
         "NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}},
         "NVIDIA H100 80GB HBM3": {"bytes_per_s": 3.0e12},
@@ -129,7 +122,6 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
     ],
 )
 def test_peaks_that_are_none_are_refused(values: Any, said: str) -> None:
-    """With key, value and what is allowed."""
     with pytest.raises(PeaksError) as refused:
         device_named("X", {"X": values})
     assert str(refused.value).startswith(said)

@@ -1,5 +1,3 @@
-"""Bytes of weights and cache, from dtype and quantisation."""
-
 from typing import Any
 
 import pytest
@@ -10,12 +8,10 @@ from tests.roofline import configs
 
 
 def a_precision(**changes: Any) -> Precision:
-    """Of a Llama-3-8B with these changes."""
     return shape_of(configs.llama_3_8b(**changes)).precision
 
 
 def compressed(bits: int, kind: str, group: int | None = None, activations: int = 0) -> Any:
-    """A compressed-tensors configuration."""
     scheme: dict[str, Any] = {"weights": {"num_bits": bits, "type": kind, "group_size": group}}
     if activations:
         scheme["input_activations"] = {"num_bits": activations}
@@ -40,7 +36,6 @@ def compressed(bits: int, kind: str, group: int | None = None, activations: int 
     ],
 )
 def test_a_quantised_weight(quantization: Any, weight_bytes: float, math: str) -> None:
-    """With its share of scales; weights alone are multiplied in the dtype of activations."""
     precision = a_precision(quantization_config=quantization)
     assert precision.linear_bytes == pytest.approx(weight_bytes, rel=1e-3)
     assert precision.expert_bytes == precision.linear_bytes
@@ -49,12 +44,11 @@ def test_a_quantised_weight(quantization: Any, weight_bytes: float, math: str) -
 
 
 def test_a_method_chosen_at_the_start_counts() -> None:
-    """`--quantization fp8` of a checkpoint that is not."""
     assert a_precision(quantization="fp8").linear_bytes == 1.0
 
 
 def test_experts_alone_may_be_quantised() -> None:
-    """gpt-oss: 4 bits and a scale for 32; attention in bf16."""
+    """gpt-oss: 4 bits and a scale for 32 weights; attention in bf16."""
     precision = shape_of(configs.gpt_oss_120b()).precision
     assert (precision.linear_bytes, precision.expert_bytes) == (2.0, 0.53125)
 
@@ -72,12 +66,11 @@ def test_experts_alone_may_be_quantised() -> None:
     ],
 )
 def test_an_element_of_the_cache(changes: dict[str, Any], kv_bytes: float) -> None:
-    """As the engine was told, or the checkpoint says; else as activations."""
     assert a_precision(**changes).kv_bytes == kv_bytes
 
 
 def test_the_fp8_latent_cache_has_656_bytes_a_token_and_layer() -> None:
-    """FlashMLA's: the rotary part stays in 16 bits, and scales lie beside."""
+    """FlashMLA keeps the rotary part in 16 bits and adds scales."""
     shape = shape_of(configs.deepseek_v3(cache_dtype="fp8_ds_mla"))
     assert shape.kv_token_bytes == pytest.approx(61 * 656)
 

@@ -1,5 +1,3 @@
-"""What single requests ask for."""
-
 import numpy as np
 import pytest
 
@@ -14,12 +12,10 @@ TOKEN_BYTES = 128 * 1024
 
 
 def columns(*values: float) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """One request's values as columns."""
     return [np.array([value], dtype=np.float64) for value in values]
 
 
 def test_a_request_is_the_sum_of_its_steps() -> None:
-    """Its prompt's step and each of its decodes, the weights aside."""
     prompt, cached, output = 1000, 400, 50
     steps = [
         step(
@@ -39,20 +35,17 @@ def test_a_request_is_the_sum_of_its_steps() -> None:
 
 
 def test_a_full_house_shares_the_weights() -> None:
-    """Each of 32 has a 32nd of 99 steps' weights."""
     prompt, cached, output, batch = columns(100, 0, 100, 32)
     request = work_of_requests(SHAPE, prompt, cached, output, batch)
     assert float(request.weight_bytes[0]) == pytest.approx(99 * 15.01e9 / 32, rel=1e-3)
 
 
 def test_one_token_is_made_by_the_prompt() -> None:
-    """It decodes nothing, and writes its prompt's cache alone."""
     request = work_of_requests(SHAPE, *columns(100, 0, 1))
     assert float(request.kv_read_bytes[0]) == 0.0
     assert float(request.kv_write_bytes[0]) == 100 * TOKEN_BYTES
 
 
 def test_the_unknown_stays_unknown() -> None:
-    """Cached tokens that nobody told."""
     request = work_of_requests(SHAPE, *columns(100, np.nan, 1))
     assert np.isnan(request.flops).all()

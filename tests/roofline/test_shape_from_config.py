@@ -1,5 +1,3 @@
-"""Shapes from configurations: Hugging Face's, and what an engine told of the same."""
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +18,7 @@ every_config = pytest.mark.parametrize("config", configs.ALL, ids=lambda config:
 
 
 def told_by_vllm(config: configs.Config, **parallel: int) -> str:
-    """What an engine of this model tells at its start, as the collector keeps it."""
+    """The model shape that an engine reports at its start, as the collector stores it."""
     text = text_part(config)
     dtype = text["torch_dtype"]
     vllm_config = SimpleNamespace(
@@ -37,7 +35,7 @@ def told_by_vllm(config: configs.Config, **parallel: int) -> str:
 
 
 class Recording(Mapping[str, Any]):
-    """A configuration that notes which of its keys are asked for."""
+    """A configuration that records which of its keys are read."""
 
     def __init__(self, values: configs.Config) -> None:
         self.values_, self.asked = values, set[str]()
@@ -47,7 +45,6 @@ class Recording(Mapping[str, Any]):
         return self.values_[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Noted whether it is there or not."""
         self.asked.add(key)
         return self.values_.get(key, default)
 
@@ -59,16 +56,12 @@ class Recording(Mapping[str, Any]):
 
 
 @every_config
-def test_what_an_engine_tells_has_the_shape_of_its_config(
-    config: Callable[[], configs.Config],
-) -> None:
-    """Nothing that the bytes follow from is lost on the way."""
+def test_an_engine_reports_the_shape_of_its_config(config: Callable[[], configs.Config]) -> None:
     assert read_shape(told_by_vllm(config())) == shape_of(config())
 
 
 @every_config
-def test_every_key_that_is_read_is_told(config: Callable[[], configs.Config]) -> None:
-    """A key that the instrumentation leaves out would be missed in silence."""
+def test_every_key_that_is_read_is_reported(config: Callable[[], configs.Config]) -> None:
     values = Recording(dict(text_part(config())))
     shape_of(values)
     around = {"text_config", "llm_config", "language_config", "thinker_config"}
@@ -82,8 +75,7 @@ def test_every_key_that_is_read_is_told(config: Callable[[], configs.Config]) ->
     assert values.asked <= ours | around
 
 
-def test_the_ranks_are_told() -> None:
-    """Over how many GPUs an engine is spread."""
+def test_the_ranks_are_reported() -> None:
     shape = read_shape(
         told_by_vllm(configs.llama_3_70b(), tensor_parallel_size=4, pipeline_parallel_size=2)
     )
@@ -96,7 +88,7 @@ def test_llama_3_8b_keeps_128_kib_a_token() -> None:
 
 
 def test_deepseek_keeps_576_elements_a_token_and_layer() -> None:
-    """512 of the latent vector, 64 of the rotary part, for all heads together."""
+    """512 of the latent vector and 64 of the rotary part, for all heads."""
     shape = shape_of(configs.deepseek_v3())
     assert shape.kv_elements == 576
     assert shape.kv_token_bytes == 61 * 576 * 2
@@ -119,13 +111,11 @@ def test_deepseek_keeps_576_elements_a_token_and_layer() -> None:
 def test_layers_that_slide(
     config: Callable[[], configs.Config], window: int | None, layers: int
 ) -> None:
-    """All, every other, five of six, by list, by chunk, switched off, none."""
     shape = shape_of(config())
     assert (shape.window, shape.window_layers) == (window, layers)
 
 
 def test_some_layers_of_qwen2_slide_from_the_top() -> None:
-    """Where the window is used and layers are not listed."""
     config = {**configs.qwen25_7b(), "use_sliding_window": True, "max_window_layers": 20}
     assert shape_of(config).window_layers == 8
 
@@ -137,7 +127,6 @@ def test_a_pattern_of_letters_is_read() -> None:
 
 
 def test_mixtures_in_some_layers_only() -> None:
-    """Each family has its own keys for it."""
     sparse = shape_of(configs.qwen3_30b_a3b(decoder_sparse_step=2, mlp_only_layers=[1, 3]))
     assert sparse.experts is not None
     assert (sparse.experts.layers, sparse.intermediate) == (22, 6144)
@@ -173,7 +162,6 @@ def test_mixtures_in_some_layers_only() -> None:
     ],
 )
 def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key: str) -> None:
-    """A wrong number would be worse than none."""
     with pytest.raises(UnknownShapeError) as refused:
         shape_of(configs.llama_3_8b(**changes))
     assert refused.value.key == key
@@ -182,7 +170,6 @@ def test_what_cannot_be_known_is_refused_by_its_key(changes: dict[str, Any], key
 
 @pytest.mark.parametrize("told", ["", "[]", "3", "{", '{"a": 1, "a.b": 2}', "{}"])
 def test_what_is_no_shape_is_refused(told: str) -> None:
-    """Told by whom we do not know."""
     with pytest.raises(UnknownShapeError):
         read_shape(told)
 
@@ -197,6 +184,5 @@ json_values = st.recursive(
 
 @given(key=st.sampled_from((*model_shape.MODEL, "quantization_config", "dtype")), value=json_values)
 def test_no_value_breaks_the_reading(key: str, value: Any) -> None:
-    """It is read or refused; what a network brings may be anything."""
     with suppress(UnknownShapeError):
         shape_of(configs.deepseek_v3(**{key: value}))

@@ -1,5 +1,3 @@
-"""A simulated fleet: what its engines tell of their model agrees with what its GPUs show."""
-
 import pytest
 
 from roofline.arrow import engines_of, gpus_of
@@ -17,7 +15,6 @@ from tests.roofline import configs
 
 
 def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
-    """One replica for five minutes."""
     return run(
         FleetConfig(
             replicas=1,
@@ -30,7 +27,6 @@ def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
 
 
 def whole_windows(case: Dataset) -> list[Window]:
-    """As a consumer makes them, less the first and the last minute."""
     (start,) = case.starts
     assert start.shape is not None
     ((key, engine),) = engines_of(case.sample_table()).items()
@@ -38,8 +34,7 @@ def whole_windows(case: Dataset) -> list[Window]:
     return windows_of(engine, read_shape(start.shape), device_named(start.device), gpus)[1:-1]
 
 
-def test_its_constants_are_those_of_the_shape_it_tells() -> None:
-    """Weights, cache and FLOPs of the simulated GPUs."""
+def test_its_constants_match_its_reported_shape() -> None:
     told = gpu.machine(4)
     shape = shape_of(told.shape)
     assert shape.parallel.gpus == told.gpus == 4
@@ -50,7 +45,6 @@ def test_its_constants_are_those_of_the_shape_it_tells() -> None:
 
 
 def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
-    """Minute by minute, within a tenth, and decodes are bound by memory."""
     windows = whole_windows(a_case(5.0))
     assert len(windows) >= 3
     for window in windows:
@@ -62,7 +56,6 @@ def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
 
 
 def test_a_neighbour_on_the_gpu_is_what_no_step_explains() -> None:
-    """Somebody else's process moves bytes, and the findings say so."""
     neighbour = Fault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
     windows = whole_windows(a_case(2.0, neighbour))
     assert windows

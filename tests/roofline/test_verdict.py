@@ -1,5 +1,3 @@
-"""What bound a window: by both terms, and by what was measured."""
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 
 
 def terms(step_s: float, memory_s: float | None, compute_s: float | None) -> Terms:
-    """Of a mean step."""
     return Terms(step_s=step_s, memory_s=memory_s, compute_s=compute_s)
 
 
@@ -34,7 +31,6 @@ def terms(step_s: float, memory_s: float | None, compute_s: float | None) -> Ter
 def test_the_verdict(
     given: Terms | None, sm_active: float | None, busy: float | None, verdict: Verdict | None
 ) -> None:
-    """The measured activity before the engine's word; an unknown term is no verdict."""
     assert verdict_of(given, sm_active, busy) is verdict
 
 
@@ -47,7 +43,6 @@ def test_the_verdict(
 def test_known_terms_have_a_verdict_that_their_shares_bear_out(
     step_s: float, memory: float, compute: float, sm: float | None
 ) -> None:
-    """Bound by what needed half of the step at least."""
     given = terms(step_s, memory * step_s, compute * step_s)
     verdict = verdict_of(given, sm)
     assert verdict is not None
@@ -77,7 +72,6 @@ def found(**changes: Any) -> tuple[Finding, ...]:
 
 
 def test_low_utilisation_with_long_steps_is_the_trap() -> None:
-    """By the matrix units where they were measured, by the arithmetic's term otherwise."""
     trap = (Finding.LOW_UTILISATION_LONG_STEPS,)
     assert found() == ()
     assert found(tensor_active_ratio=0.05) == trap
@@ -87,7 +81,6 @@ def test_low_utilisation_with_long_steps_is_the_trap() -> None:
 
 
 def test_a_quarter_between_model_and_measurement_is_a_finding() -> None:
-    """Unless hardly anything was moved."""
     assert found(residual=0.24) == ()
     assert found(residual=0.26) == (Finding.MEASURED_ABOVE_MODEL,)
     assert found(residual=-0.26) == (Finding.MEASURED_BELOW_MODEL,)
@@ -96,19 +89,17 @@ def test_a_quarter_between_model_and_measurement_is_a_finding() -> None:
 
 
 def test_more_than_the_device_can_is_a_finding() -> None:
-    """Shape, dtype or device are wrong then."""
     assert found(terms=terms(0.010, 0.015, 0.008)) == (Finding.BEYOND_THE_PEAK,)
 
 
 def test_the_residual_is_of_the_nearer_end_of_what_is_modelled() -> None:
-    """Nothing in between, for nobody knows how much of the activations stays on the chip."""
+    """It is unknown how much of the activations stays on the chip."""
     assert residual_of(1.0e12, 2.0e12, 2.5e12) == pytest.approx(0.25)
     assert residual_of(1.0e12, 2.0e12, 0.7e12) == pytest.approx(-0.3)
     assert residual_of(1.0e12, 2.0e12, 1.1e12) == 0.0
 
 
 def test_there_is_no_residual_of_the_unknown() -> None:
-    """Nor of nothing."""
     assert residual_of(None, None, 1.0) is None
     assert residual_of(1.0, 1.0, None) is None
     assert residual_of(0.0, 0.0, 1.0) is None

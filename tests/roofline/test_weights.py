@@ -1,5 +1,3 @@
-"""Parameters of published models, and what one GPU of several holds of them."""
-
 from collections.abc import Callable
 
 import pytest
@@ -47,12 +45,11 @@ def test_parameters_are_the_published_ones(config: Callable[[], configs.Config])
 
 @pytest.mark.parametrize("config", ACTIVE, ids=lambda config: config.__name__)
 def test_active_parameters_are_the_published_ones(config: Callable[[], configs.Config]) -> None:
-    """Within 3 %, to which they are published."""
+    """Within 3 %, the precision of the published numbers."""
     assert active_parameters(shape_of(config())) == pytest.approx(ACTIVE[config], rel=0.03)
 
 
 def test_a_dense_model_goes_through_all_of_its_parameters() -> None:
-    """Nothing of it is chosen."""
     shape = shape_of(configs.llama_3_8b())
     assert active_parameters(shape) == parameters(shape)
 
@@ -66,7 +63,7 @@ def test_ranks_divide_what_can_be_divided() -> None:
 
 
 def test_heads_fewer_than_ranks_are_kept_on_each() -> None:
-    """Eight heads of keys and values on sixteen ranks: one each, so twice over."""
+    """Eight KV heads on sixteen ranks: one each, so twice in all."""
     config = configs.llama_3_70b(tensor_parallel_size=16)
     part, whole = gpu_weights(shape_of(config)), model_weights(shape_of(config))
     key_values = 80 * 8192 * 128 * 2
@@ -74,7 +71,7 @@ def test_heads_fewer_than_ranks_are_kept_on_each() -> None:
 
 
 def test_latent_projections_are_kept_on_each_rank() -> None:
-    """What is compressed is the same for all heads."""
+    """The compressed vector is the same for all heads."""
     config = configs.deepseek_v3()
     part = gpu_weights(shape_of({**config, "tensor_parallel_size": 8}))
     whole = model_weights(shape_of(config))
@@ -83,7 +80,7 @@ def test_latent_projections_are_kept_on_each_rank() -> None:
 
 
 def test_stages_share_the_layers() -> None:
-    """A mean over the stages: the last layer is on one of them alone."""
+    """A mean over the stages: one of them alone has the last layer."""
     config = configs.llama_3_70b()
     part = gpu_weights(shape_of({**config, "pipeline_parallel_size": 4}))
     assert part == pytest.approx([each / 4 for each in model_weights(shape_of(config))])

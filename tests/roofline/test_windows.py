@@ -1,5 +1,3 @@
-"""An engine's samples as windows: modelled, measured, judged."""
-
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ def an_engine(
     prefill: float = 0,
     **changes: Any,
 ) -> Columns:
-    """Samples each second of an engine whose steps are all alike."""
+    """Samples of each second of an engine whose steps are all alike."""
     at = np.arange(seconds + 1)
     steps = at * busy / step_s
     numbers = {
@@ -51,7 +49,6 @@ def an_engine(
 
 
 def gpus(seconds: int = 120, **values: float) -> Columns:
-    """Samples each second of a GPU that does not change."""
     at = START + np.arange(1, seconds + 1) * S
     return Columns(
         at_unix_ns=at, numbers={name: np.full(at.size, value) for name, value in values.items()}
@@ -59,13 +56,12 @@ def gpus(seconds: int = 120, **values: float) -> Columns:
 
 
 def first(engine: Columns, measured: Columns | None = None, **changes: Any) -> Window:
-    """The first of the engine's windows."""
     given: dict[str, Any] = {"shape": SHAPE, "device": H100, **changes}
     return windows_of(engine, gpus=measured, **given)[0]
 
 
 def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
-    """49.4 GB in 16 ms is 92 % of 3.35 TB/s; the matrix units have little to do."""
+    """49.4 GB in 16 ms is 92 % of 3.35 TB/s."""
     window = first(an_engine(), gpus(sm_active_ratio=0.95, tensor_active_ratio=0.05))
     assert window.model is ModelSource.SHAPE
     assert window.terms is not None
@@ -83,7 +79,6 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
 
 
 def test_a_long_prompt_is_bound_by_arithmetic() -> None:
-    """8,192 tokens at 60 % of the peak."""
     window = first(an_engine(step_s=0.22, decodes=0, context=0, prefill=8192))
     assert window.verdict is Verdict.COMPUTE_BOUND
     assert window.mfu == pytest.approx(0.6, abs=0.05)
@@ -91,9 +86,9 @@ def test_a_long_prompt_is_bound_by_arithmetic() -> None:
 
 
 def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
-    """131,072 tokens of Llama-3-8B in 64 chunks of 2,048, one a second: Σ start = 2,048 · (0 + 1 +
-    … + 63) = 4,128,768 tokens of 128 KiB, 541 GB beside the weights' 961 GB. Where the chunks'
-    length is not known they are left out."""
+    """131,072 tokens of Llama-3-8B in 64 chunks of 2,048: Σ start = 2,048 · (0 + … + 63) =
+    4,128,768 tokens of 128 KiB, 541 GB beside the weights' 961 GB.
+    """
     steps = np.arange(66.0)
     done = np.minimum(np.maximum(steps - 1, 0), 64) * 2_048  # idle for a second at both ends
     prompt = an_engine(
@@ -116,14 +111,12 @@ def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
 
 
 def test_a_step_that_neither_explains_is_overhead() -> None:
-    """A batch of one without graphs."""
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
     assert window.verdict is Verdict.OVERHEAD_BOUND
     assert "CPU time, kernel launches" in sentence(window)
 
 
-def test_an_idle_gpu_is_told_apart_from_one_that_waits_in_steps() -> None:
-    """Few steps, or steps in which it does nothing."""
+def test_an_idle_gpu_differs_from_one_that_waits() -> None:
     idle = first(an_engine(busy=0.05), gpus(sm_active_ratio=0.04))
     assert idle.verdict is Verdict.IDLE
     assert sentence(idle) == "Idle: multiprocessors active 4 % of the time."
@@ -135,7 +128,6 @@ def test_an_idle_gpu_is_told_apart_from_one_that_waits_in_steps() -> None:
 
 
 def test_the_modelled_bandwidth_is_over_the_whole_window() -> None:
-    """An engine that works half of the time moves half as much, at the same utilisation."""
     whole, half = first(an_engine()), first(an_engine(busy=0.5))
     assert half.mbu == pytest.approx(whole.mbu)
     assert whole.modelled_bytes_per_s is not None
@@ -143,7 +135,6 @@ def test_the_modelled_bandwidth_is_over_the_whole_window() -> None:
 
 
 def test_measured_against_modelled() -> None:
-    """Within a quarter they agree; beyond it is a finding, with both numbers."""
     modelled = first(an_engine()).modelled_bytes_per_s
     assert modelled is not None
     near = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.9 * modelled))
@@ -159,39 +150,31 @@ def test_measured_against_modelled() -> None:
 
 
 def test_a_measured_share_is_of_the_devices_peak() -> None:
-    """DCGM tells the share alone; without the device it is not turned into bytes."""
+    """DCGM reports only the share; an unknown device has no bytes."""
     measured = gpus(dram_bandwidth_ratio=0.8)
     assert first(an_engine(), measured).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
     assert first(an_engine(), measured, device=None).measured_bytes_per_s is None
 
 
-def test_more_than_the_bus_can_move_says_that_something_told_is_wrong() -> None:
-    """An eighth of the time that the bytes need."""
+def test_more_than_the_peak_is_a_finding() -> None:
     window = first(an_engine(step_s=0.002))
     assert Finding.BEYOND_THE_PEAK in window.findings
     assert findings(window)[0].startswith("More than the device can")
 
 
 def test_windows_are_on_whole_multiples_of_their_width() -> None:
-    """Two minutes and the sample that ends them."""
     windows = windows_of(an_engine(), SHAPE, H100)
-    assert [window.from_unix_ns for window in windows] == [
-        START,
-        START + 60 * S,
-        START + 120 * S,
-    ]
+    assert [window.from_unix_ns for window in windows] == [START, START + 60 * S, START + 120 * S]
     assert [window.seconds for window in windows] == [59.0, 60.0, 1.0]
     assert [window.mbu for window in windows] == pytest.approx([windows[0].mbu] * 3)
 
 
 def test_all_samples_may_be_one_window() -> None:
-    """As whoever tells of the last minute wants it."""
     (window,) = windows_of(an_engine(seconds=90), SHAPE, H100, width_s=None)
     assert (window.from_unix_ns, window.seconds) == (START, 90.0)
 
 
 def test_an_unknown_device_leaves_bytes_and_flops() -> None:
-    """No utilisation, no verdict, and the sentence says why."""
     window = first(an_engine(), device=None)
     assert window.bytes is not None
     assert window.flops is not None
@@ -200,14 +183,12 @@ def test_an_unknown_device_leaves_bytes_and_flops() -> None:
 
 
 def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
-    """bf16 on a T4."""
     window = first(an_engine(), device=device_named("Tesla T4"))
     assert window.mbu is not None
     assert (window.mfu, window.verdict) == (None, None)
 
 
 def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
-    """And the window says whose numbers they are."""
     told: dict[str, Any] = {
         "modelled_flops_total": np.arange(121) * 4e13,
         "modelled_read_bytes_total": np.arange(121) * 2.9e12,
@@ -221,7 +202,6 @@ def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
 
 
 def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:
-    """Steps and measurements are told all the same."""
     window = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=1e12), shape=None)
     assert (window.model, window.bytes, window.mbu, window.residual_ratio) == (None,) * 4
     assert window.measured_bytes_per_s == 1e12
@@ -229,7 +209,6 @@ def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:
 
 
 def test_an_older_engine_that_does_not_count_context_is_not_modelled() -> None:
-    """Absent is unknown: bytes without the cache's would be a guess."""
     engine = an_engine()
     numbers = {name: v for name, v in engine.numbers.items() if name != "context_tokens_total"}
     old = Columns(at_unix_ns=engine.at_unix_ns, numbers=numbers, series=engine.series)
@@ -237,7 +216,6 @@ def test_an_older_engine_that_does_not_count_context_is_not_modelled() -> None:
 
 
 def test_a_restart_is_no_step_back() -> None:
-    """Totals of another start begin again; what lies between is not counted."""
     engine = an_engine(seconds=40)
     numbers = {
         name: np.concatenate([values[:21], values[:20]]) for name, values in engine.numbers.items()
@@ -250,7 +228,7 @@ def test_a_restart_is_no_step_back() -> None:
 
 
 def test_processes_that_each_saw_a_part_add_up() -> None:
-    """Two API servers of one engine: their steps are added, their seconds are not."""
+    """The steps of two API servers are added, their seconds are not."""
     engine = an_engine(seconds=50)
     both = Columns(
         at_unix_ns=np.concatenate([engine.at_unix_ns] * 2),
@@ -264,7 +242,6 @@ def test_processes_that_each_saw_a_part_add_up() -> None:
 
 
 def test_no_samples_no_windows() -> None:
-    """Nor from a single one, which is no difference."""
     none = an_engine(seconds=0)
     assert windows_of(none, SHAPE, H100) == []
     empty = Columns(at_unix_ns=np.zeros(0, dtype=np.int64), numbers={})
@@ -272,6 +249,5 @@ def test_no_samples_no_windows() -> None:
 
 
 def test_a_window_without_width_is_refused() -> None:
-    """It would hold nothing."""
     with pytest.raises(ValueError, match="width_s: 0; allowed: more than 0, or None"):
         windows_of(an_engine(), SHAPE, H100, width_s=0)

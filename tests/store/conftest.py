@@ -1,4 +1,4 @@
-"""Databases and rows for the store's tests."""
+"""Databases and rows for the tests of the store."""
 
 import itertools
 import uuid
@@ -24,13 +24,12 @@ START_NS = 1_763_634_000_000_000_000
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A database that is not there yet."""
     return f"sqlite:///{tmp_path}/tailspan.db"
 
 
 @pytest.fixture
 def sqlite(url: str) -> Iterator[Engine]:
-    """An empty SQLite database; it gives up on another's lock at once."""
+    """An empty SQLite database that does not wait for a lock."""
     engine = open_database(url, busy_timeout_s=0.05)
     yield engine
     engine.dispose()
@@ -38,7 +37,6 @@ def sqlite(url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def clickhouses(tmp_path_factory: pytest.TempPathFactory) -> ClickHouses:
-    """ClickHouse in this process."""
     pytest.importorskip("chdb", reason="there is no chdb: pip install '.[chdb]'")
     return ClickHouses(tmp_path_factory.mktemp("chdb"))
 
@@ -49,17 +47,17 @@ ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 
 @pytest.fixture(params=ALL)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """The URL of a database that is not there yet, of each kind in turn.
+    """The URL of a database that does not exist yet, for each kind in turn.
 
-    What uses it, or `engine`, is the contract that all of them keep; make test-real runs
-    those that need a server.
+    Tests with this or `engine` are the contract of every database; make test-real runs those that
+    need a server.
     """
     return _maker(request, tmp_path)
 
 
 @pytest.fixture(params=SQL)
 def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """The same for those that go through the revisions."""
+    """The URL of a new database, for each kind that has revisions."""
     return _maker(request, tmp_path)
 
 
@@ -82,7 +80,7 @@ def _postgresql(server: PostgreSQL) -> str:
 
 @pytest.fixture
 def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """An empty database, of each kind in turn."""
+    """An empty database of each kind in turn."""
     engine = open_database(new_url())
     yield engine
     engine.dispose()
@@ -90,7 +88,7 @@ def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
 
 @pytest.fixture
 def sample_row() -> Callable[..., EngineSample]:
-    """An engine sample by its number, one a second; with what the test is about."""
+    """Make engine samples by number, one a second."""
 
     def make(number: int = 0, **about: Any) -> EngineSample:
         plain: dict[str, Any] = {
@@ -107,7 +105,7 @@ def sample_row() -> Callable[..., EngineSample]:
 
 @pytest.fixture
 def gpu_row() -> Callable[..., GpuSample]:
-    """A GPU's sample by its number, one a second; with what the test is about."""
+    """Make GPU samples by number, one a second."""
 
     def make(number: int = 0, **about: Any) -> GpuSample:
         plain: dict[str, Any] = {
@@ -122,7 +120,7 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    """Write requests and samples, and wait for the commit."""
+    """Write rows and wait for the commit."""
 
     def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
         with Writer(engine) as writer:

@@ -1,5 +1,3 @@
-"""Who writes a database that is a file is alone, by whatever path it is named."""
-
 import json
 import os
 from pathlib import Path
@@ -14,14 +12,12 @@ QUIET: list[str] = []
 
 
 def refused(url: str) -> str:
-    """Why a second writer is refused."""
     with pytest.raises(StoreError) as raised, sole_writer(url, QUIET.append):
         pass
     return str(raised.value)
 
 
 def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
-    """And the third is let in once the first has ended."""
     url = f"sqlite:///{tmp_path}/var/t.db"
     for _ in range(2):
         with sole_writer(url, QUIET.append):
@@ -33,19 +29,15 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
-    """A mistyped path may be another program's file."""
     file = tmp_path / "notes.txt"
     file.write_text("not a database, and others read it")
     file.chmod(0o644)
-    assert "is no SQLite database" in refused(f"sqlite:///{file}")
+    assert "is not a SQLite database" in refused(f"sqlite:///{file}")
     assert file.stat().st_mode & 0o777 == 0o644
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_every_path_to_a_file_leads_to_one_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Relative, by a folder and back, by links to the file or to its folder."""
+def test_every_path_has_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     open_database("sqlite:///var/t.db").dispose()
     (tmp_path / "file.db").symlink_to("var/t.db")
@@ -58,7 +50,6 @@ def test_every_path_to_a_file_leads_to_one_lock(
 
 
 def test_readers_need_no_lock(tmp_path: Path) -> None:
-    """Any number of them, beside the writer."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
         open_database(url).dispose()
@@ -67,16 +58,12 @@ def test_readers_need_no_lock(tmp_path: Path) -> None:
 
 
 def test_a_server_is_shared(tmp_path: Path) -> None:
-    """Several collectors may write PostgreSQL or ClickHouse."""
     for url in ("postgresql+psycopg://u@h/d", "clickhousedb://u@h/d"):
         with sole_writer(url, QUIET.append), sole_writer(url, QUIET.append):
             pass
 
 
-def test_files_of_earlier_versions_are_made_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The default folder, too; another folder may hold what is shared."""
+def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder, file in (("var", "tailspan.db"), ("shared", "t.db")):
         open_database(f"sqlite:///{folder}/{file}").dispose()
@@ -98,16 +85,16 @@ def test_files_of_earlier_versions_are_made_private(
     "content",
     [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
 )
-def test_a_lock_that_tells_nothing_is_a_lock(tmp_path: Path, content: bytes) -> None:
-    """What is written in it is for people alone."""
+def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
+    """Its content is only for people."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
         lock_file(tmp_path / "t.db").write_bytes(content)
-        assert "it has not said which" in refused(url)
+        assert "its process id is not known yet" in refused(url)
 
 
 def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:
-    """It could lead to a file of somebody else's choice."""
+    """It could lead to another user's file."""
     (tmp_path / "precious").write_text("kept")
     lock_file(tmp_path / "t.db").symlink_to(tmp_path / "precious")
     assert "cannot use the folder" in refused(f"sqlite:///{tmp_path}/t.db")

@@ -1,5 +1,3 @@
-"""Files are private from the moment they exist, and older ones are made so."""
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +9,10 @@ from telemetry.requests import RequestTimeline
 
 
 def mode(path: Path) -> int:
-    """Who may do what with it."""
     return path.stat().st_mode & 0o777
 
 
-def test_a_database_and_all_beside_it_are_private(
-    tmp_path: Path, request_row: Callable[..., RequestTimeline]
-) -> None:
-    """Also the folder that is made for it, whatever the umask allows."""
+def test_new_files_are_private(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> None:
     before = os.umask(0)
     try:
         engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
@@ -34,7 +28,6 @@ def test_a_database_and_all_beside_it_are_private(
 
 
 def test_what_exists_is_not_emptied(tmp_path: Path) -> None:
-    """Nor are its rights changed without a word."""
     path = tmp_path / "a"
     path.write_text("kept")
     path.chmod(0o644)
@@ -44,7 +37,6 @@ def test_what_exists_is_not_emptied(tmp_path: Path) -> None:
 
 
 def test_what_was_open_to_others_is_tightened_once(tmp_path: Path) -> None:
-    """And it is said, with the rights there were."""
     path = tmp_path / "a"
     path.write_text("kept")
     path.chmod(0o664)

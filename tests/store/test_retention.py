@@ -1,5 +1,3 @@
-"""Old rows go, in small steps; new ones and what was counted of the old stay."""
-
 from collections.abc import Callable
 
 import pytest
@@ -32,7 +30,6 @@ Write = Callable[..., None]
 
 
 def pauses() -> tuple[list[None], Callable[[], None]]:
-    """A pause that only counts."""
     taken: list[None] = []
     return taken, lambda: taken.append(None)
 
@@ -41,7 +38,6 @@ def pauses() -> tuple[list[None], Callable[[], None]]:
 def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
     engine: Engine, write: Write, request_row: Requests, sample_row: Samples, gpu_row: Gpus
 ) -> None:
-    """Of requests and of samples; the one that is just as old stays."""
     write(
         *(request_row(i) for i in range(10)),
         *(sample_row(i) for i in range(10)),
@@ -56,10 +52,7 @@ def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
 
 
 @BY_SQL
-def test_it_goes_in_batches_with_a_pause_after_each(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Whoever writes gets a turn; rows of one instant go together."""
+def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: Requests) -> None:
     same = START_NS + S
     write(
         *(request_row(i) for i in range(10)),
@@ -73,7 +66,6 @@ def test_it_goes_in_batches_with_a_pause_after_each(
 
 @BY_SQL
 def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: Requests) -> None:
-    """An empty store, and one of fresh rows."""
     taken, pause = pauses()
     assert delete_older(engine, S, START_NS, pause=pause) == 0
     write(request_row(1))
@@ -82,9 +74,7 @@ def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: 
 
 
 @BY_SQL
-def test_counts_outlive_the_requests_they_are_of(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
+def test_counts_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
     """An objective's month is longer than the week of its requests."""
     write(request_row(1))
     keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], Counted(0, 60))
@@ -92,8 +82,7 @@ def test_counts_outlive_the_requests_they_are_of(
     assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
 
 
-def test_a_database_that_is_away_is_said_to_be(sqlite: Engine) -> None:
-    """And asked again a minute later."""
+def test_an_absent_database_is_reported(sqlite: Engine) -> None:
     with sqlite.begin() as connection:
         connection.exec_driver_sql("DROP TABLE requests")
     with pytest.raises(StoreUnavailable):
@@ -101,10 +90,7 @@ def test_a_database_that_is_away_is_said_to_be(sqlite: Engine) -> None:
 
 
 @pytest.mark.real
-def test_clickhouse_is_told_once_and_forgets_by_itself(
-    clickhouses: ClickHouses, request_row: Requests
-) -> None:
-    """By its TTL; told again only where that is another."""
+def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests) -> None:
     engine = open_database(clickhouses.new())
     with Writer(engine) as writer:
         writer.submit(

@@ -21,35 +21,29 @@ NOUNS = [
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
 def test_a_table_has_the_fields_of_its_noun_in_their_order(table: Table, noun: type) -> None:
-    """A field is spelled once; the columns follow."""
     assert [column.name for column in table.columns] == [f.name for f in fields(noun)]
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
 def test_what_may_be_unknown_may_be_null_and_nothing_else(table: Table, noun: type) -> None:
-    """`T | None` is a nullable column, `T` is not."""
     may_be_unknown = {name for name, hint in get_type_hints(noun).items() if "None" in str(hint)}
     assert {column.name for column in table.columns if column.nullable} == may_be_unknown
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)
 def test_sql_and_arrow_agree_on_the_type(table: Table, noun: type) -> None:
-    """Both come from the dataclass's annotation."""
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     for column in table.columns:
         assert arrow_type(column.name, noun) == arrow[column.type.python_type], column.name
 
 
 def test_labels_are_names_and_numbers_that_name() -> None:
-    """Rows are picked by what something is called, never by a measurement."""
     labels = labels_of(RequestTimeline)
     assert {"tenant", "outcome", "engine", "http_status", "streamed"} <= set(labels)
     assert not {"e2e_s", "prompt_tokens", "received_unix_ns"} & set(labels)
 
 
 def test_a_type_without_a_column_is_refused_by_name() -> None:
-    """A new kind of field is a decision, not a guess."""
-
     @dataclass(frozen=True)
     class Odd:
         blob: bytes

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
@@ -42,7 +42,6 @@ FIELDS = {int: INT64, float: FLOAT, int | None: INT64 | st.none(), float | None:
 
 @contextmanager
 def another_writing(tmp_path: Path) -> Iterator[None]:
-    """While another process holds the write lock."""
     connection = sqlite3.connect(tmp_path / "tailspan.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -52,8 +51,7 @@ def another_writing(tmp_path: Path) -> Iterator[None]:
 
 
 def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
-    """Rows of any content, each with a key of its own."""
-    # The last nanosecond lies in no half-open window of 64 bits.
+    # No half-open window of 64 bits holds the last nanosecond.
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
@@ -71,7 +69,7 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
 
 
 def as_kept(engine: Engine, row: Any) -> Any:
-    """The row as this kind of database has it: PostgreSQL knows no NUL in a text."""
+    """The row as this database stores it: PostgreSQL has no NUL in texts."""
     if engine.dialect.name != "postgresql":
         return row
     texts = {name: value for name, value in asdict(row).items() if isinstance(value, str)}
@@ -79,7 +77,7 @@ def as_kept(engine: Engine, row: Any) -> Any:
 
 
 def key(engine: Engine, row: Any) -> tuple[object, ...]:
-    """What makes it this row; in ClickHouse, which sorts by it, the instant does, too."""
+    """The row's key; ClickHouse sorts by the instant, so it includes it."""
     if isinstance(row, RequestTimeline):
         instant = row.received_unix_ns if engine.dialect.name == "clickhousedb" else 0
         return instant, row.trace_id, row.span_id
@@ -89,7 +87,6 @@ def key(engine: Engine, row: Any) -> tuple[object, ...]:
 
 
 def everything(row: Any) -> dict[str, Any]:
-    """A row's fields and what is derived of them."""
     fields = asdict(row)
     if not isinstance(row, RequestTimeline):
         return fields
@@ -100,74 +97,44 @@ def everything(row: Any) -> dict[str, Any]:
     return {**fields, "tpot_s": row.tpot_s, **parts}
 
 
-def same_when_read(
-    url: str,
-    requests: list[RequestTimeline],
-    samples: list[EngineSample],
-    gpus: list[GpuSample],
-) -> None:
-    """Write rows, twice, and hold against them what is read."""
-    engine = open_database(url)
-    with Writer(engine) as writer:
-        for _ in range(2):  # a repeat changes nothing
-            writer.submit(requests, samples, (), gpus).result(10)
-    found: list[tuple[pa.Table, Sequence[Any], str]] = [
-        (request_table(engine, EVER), requests, "received_unix_ns"),
-        (sample_table(engine, EVER), samples, "at_unix_ns"),
-        (gpu_table(engine, EVER), gpus, "at_unix_ns"),
-    ]
-    engine.dispose()
-    for table, given_rows, instant in found:
-        rows = [as_kept(engine, row) for row in given_rows]
-        first = {key(engine, row): row for row in reversed(rows)}.values()
-        expected = sorted((everything(row) for row in first), key=str)
-        assert sorted(table.to_pylist(), key=str) == expected
-        assert sorted(table[instant].to_pylist()) == table[instant].to_pylist()
+SERVERS = [
+    pytest.param(server, 10, marks=pytest.mark.real) for server in ("postgresql", "clickhouse")
+]
+"""Few examples, because each takes a new database."""
 
 
-ROWS = given(
-    requests=rows_of(RequestTimeline, "received_unix_ns"),
-    samples=rows_of(EngineSample, "at_unix_ns"),
-    gpus=rows_of(GpuSample, "at_unix_ns"),
-)
-# The one that makes new databases is the same for each example, and may be.
-SAME = [HealthCheck.function_scoped_fixture]
+@pytest.mark.parametrize(("new_url", "examples"), [("sqlite", 40), *SERVERS], indirect=["new_url"])
+def test_what_is_written_is_what_is_read(new_url: Callable[[], str], examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        rows_of(RequestTimeline, "received_unix_ns"),
+        rows_of(EngineSample, "at_unix_ns"),
+        rows_of(GpuSample, "at_unix_ns"),
+    )
+    def same_when_read(
+        requests: list[RequestTimeline], samples: list[EngineSample], gpus: list[GpuSample]
+    ) -> None:
+        engine = open_database(new_url())
+        with Writer(engine) as writer:
+            for _ in range(2):  # a repeat changes nothing
+                writer.submit(requests, samples, (), gpus).result(10)
+        found: list[tuple[pa.Table, Sequence[Any], str]] = [
+            (request_table(engine, EVER), requests, "received_unix_ns"),
+            (sample_table(engine, EVER), samples, "at_unix_ns"),
+            (gpu_table(engine, EVER), gpus, "at_unix_ns"),
+        ]
+        engine.dispose()
+        for table, given_rows, instant in found:
+            rows = [as_kept(engine, row) for row in given_rows]
+            first = {key(engine, row): row for row in reversed(rows)}.values()
+            expected = sorted((everything(row) for row in first), key=str)
+            assert sorted(table.to_pylist(), key=str) == expected
+            assert sorted(table[instant].to_pylist()) == table[instant].to_pylist()
+
+    same_when_read()
 
 
-@pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
-@settings(max_examples=40, deadline=None, suppress_health_check=SAME)
-@ROWS
-def test_what_is_written_is_what_is_read(
-    new_url: Callable[[], str],
-    requests: list[RequestTimeline],
-    samples: list[EngineSample],
-    gpus: list[GpuSample],
-) -> None:
-    """Every field of every row, unknown ones as unknown; of two with one key, the first."""
-    same_when_read(new_url(), requests, samples, gpus)
-
-
-@pytest.mark.parametrize(
-    "new_url",
-    [pytest.param(server, marks=pytest.mark.real) for server in ("postgresql", "clickhouse")],
-    indirect=True,
-)
-@settings(max_examples=10, deadline=None, suppress_health_check=SAME)
-@ROWS
-def test_what_a_server_is_given_is_what_it_gives(
-    new_url: Callable[[], str],
-    requests: list[RequestTimeline],
-    samples: list[EngineSample],
-    gpus: list[GpuSample],
-) -> None:
-    """The same; fewer examples, for each takes a new database."""
-    same_when_read(new_url(), requests, samples, gpus)
-
-
-def test_a_repeat_is_no_error_and_changes_nothing(
-    engine: Engine, request_row: Requests, sample_row: Samples
-) -> None:
-    """A client that saw no answer sends again; the first telling stands."""
+def test_repeats_are_ignored(engine: Engine, request_row: Requests, sample_row: Samples) -> None:
     with Writer(engine) as writer:
         writer.submit([request_row(1)], [sample_row(1)]).result(10)
         writer.submit([request_row(1, e2e_s=9.0), request_row(2)], [sample_row(1)]).result(10)
@@ -176,8 +143,6 @@ def test_a_repeat_is_no_error_and_changes_nothing(
 
 
 def test_many_threads_write_while_others_read(engine: Engine, request_row: Requests) -> None:
-    """Nothing is lost, nothing doubled, and a reader sees whole submissions only."""
-
     def send(thread: int) -> None:
         for turn in range(10):
             first = (thread * 10 + turn) * 5
@@ -193,13 +158,11 @@ def test_many_threads_write_while_others_read(engine: Engine, request_row: Reque
 
 
 def test_nothing_to_write_is_done_at_once(engine: Engine) -> None:
-    """An empty export is acknowledged."""
     with Writer(engine) as writer:
         assert writer.submit([], []).done()
 
 
 def test_closing_writes_what_waits(engine: Engine, request_row: Requests) -> None:
-    """A stop of the collector loses nothing that it took."""
     writer = Writer(engine)
     waiting = [writer.submit([request_row(i)], []) for i in range(200)]
     writer.close()
@@ -211,7 +174,6 @@ def test_closing_writes_what_waits(engine: Engine, request_row: Requests) -> Non
 
 
 def test_a_row_acknowledged_survives_the_process(url: str, tmp_path: Path) -> None:
-    """Killed right after the acknowledgement, without a chance to close."""
     program = """
 import os, signal, sys
 from store.database import open_database
@@ -230,10 +192,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     engine.dispose()
 
 
-def test_a_locked_database_is_told_and_outlived(
-    sqlite: Engine, tmp_path: Path, request_row: Requests
-) -> None:
-    """The future says "try again", and the writer takes the next rows."""
+def test_a_lock_is_retryable(sqlite: Engine, tmp_path: Path, request_row: Requests) -> None:
     with Writer(sqlite) as writer:
         with another_writing(tmp_path), pytest.raises(StoreUnavailable, match="locked"):
             writer.submit([request_row(1)], []).result(10)
@@ -248,10 +207,9 @@ def test_a_locked_database_is_told_and_outlived(
         ("max_page_count = 1", "full", "max_page_count = 1000000"),
     ],
 )
-def test_a_disk_that_does_not_take_it_is_told_and_outlived(
+def test_a_full_or_read_only_disk_is_survived(
     sqlite: Engine, request_row: Requests, pragma: str, said: str, cure: str
 ) -> None:
-    """Read-only or full: nothing of the submission is kept, the thread lives."""
     now = [pragma]
 
     @event.listens_for(sqlite, "checkout")
@@ -268,10 +226,9 @@ def test_a_disk_that_does_not_take_it_is_told_and_outlived(
     assert request_count(sqlite, EVER) == 100
 
 
-def test_a_full_queue_refuses_and_takes_again_when_it_has_emptied(
+def test_a_full_queue_refuses_until_emptied(
     url: str, tmp_path: Path, request_row: Requests
 ) -> None:
-    """Back-pressure: what was taken is kept, what was refused was never taken."""
     engine = open_database(url, busy_timeout_s=30)
     taken: list[Future[None]] = []
 
@@ -289,18 +246,13 @@ def test_a_full_queue_refuses_and_takes_again_when_it_has_emptied(
     engine.dispose()
 
 
-def test_an_empty_queue_takes_a_submission_of_any_size(
-    engine: Engine, request_row: Requests
-) -> None:
-    """One larger than the queue would otherwise be sent again for ever."""
+def test_an_empty_queue_accepts_any_size(engine: Engine, request_row: Requests) -> None:
+    """Otherwise one larger than the queue would be resent for ever."""
     with Writer(engine, capacity_rows=3) as writer:
         writer.submit([request_row(i) for i in range(10)], []).result(10)
 
 
-def test_a_cancelled_submission_is_not_written(
-    url: str, tmp_path: Path, request_row: Requests
-) -> None:
-    """Who left while waiting is told nothing, and the others are."""
+def test_cancelled_rows_are_not_written(url: str, tmp_path: Path, request_row: Requests) -> None:
     engine = open_database(url, busy_timeout_s=30)
     with Writer(engine) as writer:
         with another_writing(tmp_path):
@@ -320,18 +272,15 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "half a surrogate pair": ({"tenant": "a\ud800"}, r"tenant = 'a\\ud800': not valid Unicode"),
     "not a number": ({"queue_s": float("nan")}, "queue_s = nan: not a finite number"),
     "infinity": ({"e2e_s": float("inf")}, "e2e_s = inf: not a finite number"),
-    "nothing where something is needed": ({"e2e_s": None}, "e2e_s = None: a value is needed"),
+    "nothing where something is needed": ({"e2e_s": None}, "e2e_s = None: a value is required"),
     "a list": ({"tenant": ["a"]}, r"tenant = \['a'\]: not str"),
 }
 
 
 @pytest.mark.parametrize(
     "hostile", [each for each in HOSTILE if each != "a list"]
-)  # PostgreSQL makes it a text
-def test_a_row_that_cannot_be_kept_is_refused_with_its_reason(
-    engine: Engine, request_row: Requests, hostile: str
-) -> None:
-    """For good: sent again it would be refused again. The writer takes the next."""
+)  # PostgreSQL converts it to text
+def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: str) -> None:
     about, said = HOSTILE[hostile]
     with Writer(engine) as writer:
         with pytest.raises(RowRefused, match=said):
@@ -344,7 +293,6 @@ def test_a_row_that_cannot_be_kept_is_refused_with_its_reason(
 def test_a_row_that_cannot_be_kept_fails_alone(
     url: str, tmp_path: Path, request_row: Requests, hostile: str
 ) -> None:
-    """The sender hears which field and why; those it shared a transaction with are kept."""
     about, said = HOSTILE[hostile]
     engine = open_database(url, busy_timeout_s=30)
     with Writer(engine) as writer:
@@ -374,10 +322,9 @@ def test_a_row_that_cannot_be_kept_fails_alone(
     ],
     ids=lambda text: repr(text)[:20],
 )
-def test_a_label_is_text_whatever_it_says(
+def test_a_label_is_only_text(
     engine: Engine, request_row: Requests, write: Callable[..., None], text: str
 ) -> None:
-    """Kept to the letter, found by the letter, never run."""
     write(request_row(1, tenant=text), request_row(2, tenant="other"), request_row(3))
     found = request_table(engine, EVER, equals={"tenant": text})
     assert found["tenant"].to_pylist() == [as_kept(engine, request_row(tenant=text)).tenant]
@@ -385,16 +332,14 @@ def test_a_label_is_text_whatever_it_says(
 
 
 def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
-    """The types hold with no row to tell them by."""
     empty = request_table(engine, EVER)
     assert tuple(empty.column_names) == REQUEST_COLUMNS
     assert empty.num_rows == 0
 
 
-def test_a_defect_in_the_writer_is_told_and_outlived(
+def test_a_defect_in_the_writer_is_survived(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its submissions fail, so senders repeat them; the thread writes the next group."""
     with Writer(sqlite) as writer:
         with monkeypatch.context() as broken:
             broken.setattr(writer, "_commit", lambda _: 1 // 0)

@@ -1,5 +1,3 @@
-"""Where a credential may go, and how an address is shown."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +7,11 @@ from telemetry.addresses import exposes, exposure, is_loopback, masked
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
 def test_loopback_is_this_machine(host: str) -> None:
-    """By name and by number."""
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["", None, "localhost.example.org", "10.0.0.1", "0.0.0.0", "::"])
 def test_everything_else_may_be_anywhere(host: str | None) -> None:
-    """A name that only begins like it, too."""
     assert not is_loopback(host)
 
 
@@ -32,7 +28,6 @@ def test_everything_else_may_be_anywhere(host: str | None) -> None:
     ],
 )
 def test_what_is_not_encrypted_is_read_on_the_way(url: str, exposed: bool) -> None:
-    """Http to another machine."""
     assert exposes(url) is exposed
 
 
@@ -49,14 +44,12 @@ def test_what_is_not_encrypted_is_read_on_the_way(url: str, exposed: bool) -> No
     ],
 )
 def test_an_address_is_shown_without_what_it_may_hold(url: str, shown: str) -> None:
-    """Malformed ones, too."""
     assert masked(url) == shown
     assert "s3cret" not in exposure(url, "the token")
 
 
 @given(st.text(), st.text(min_size=1), st.sampled_from(["", "/x", "?a=b", "?a=b@c", "#d"]))
 def test_no_password_is_ever_shown(user: str, password: str, rest: str) -> None:
-    """Whatever characters it is made of."""
     secret = f"<{password}>"
     assert secret not in masked(f"http://{user}:{secret}@host{rest}")
     assert secret not in masked(f"http://host/?token={secret}")

@@ -1,5 +1,3 @@
-"""The page of names is what the vocabulary says."""
-
 from pathlib import Path
 
 from telemetry.attributes_page import markdown
@@ -8,12 +6,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "attributes.md"
 
 
 def test_the_committed_page_is_the_generated_one() -> None:
-    """Edited by hand, or out of date? Run: make generate."""
+    """If it fails, run: make generate."""
     assert PAGE.read_text(encoding="utf-8") == markdown()
 
 
 def test_no_cell_breaks_its_table() -> None:
-    """Rows have as many cells as their header."""
     columns = 0
     for line in markdown().splitlines():
         if not line.startswith("|"):

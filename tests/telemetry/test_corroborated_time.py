@@ -1,5 +1,3 @@
-"""A clock that jumps is followed only where something corroborates it."""
-
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,36 +33,33 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """Tailspan starts anew."""
         self.clock = CorroboratedClock(self.system_ns, lambda: self.true_ns - START_NS + 7)
 
     def system_ns(self) -> int:
-        """What the system clock says."""
         return self.true_ns + self.error_ns
 
     def wait(self, ns: int) -> None:
-        """Time passes."""
         self.true_ns += ns
 
     def right(self, *senders: str) -> None:
-        """Senders whose clocks are right say something."""
         for each in senders:
             self.clock.hear(each, self.true_ns - SECOND_NS)
 
     def same(self, *senders: str) -> None:
-        """Senders on our machine do."""
         for each in senders:
             self.clock.hear(each, self.system_ns() - SECOND_NS)
 
     @property
     def off_ns(self) -> int:
-        """How far the present is from the true time."""
         return self.clock() - self.true_ns
 
 
-def test_the_system_clock_is_followed_while_it_does_not_jump() -> None:
-    """Slews and small steps included."""
-    world = World()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_system_clock_is_followed_while_it_does_not_jump(world: World) -> None:
     for _ in range(100):
         world.wait(SECOND_NS)
         world.error_ns += STEP_NS // 2
@@ -74,9 +69,7 @@ def test_the_system_clock_is_followed_while_it_does_not_jump() -> None:
 
 @pytest.mark.parametrize("jump_ns", [8 * DAY_NS, -8 * DAY_NS, 30 * MINUTE_NS, -30 * MINUTE_NS])
 @pytest.mark.parametrize("senders", ["none", "same", "right"])
-def test_a_jump_for_two_minutes_leaves_no_trace(jump_ns: int, senders: str) -> None:
-    """Whoever sends."""
-    world = World()
+def test_a_jump_for_two_minutes_leaves_no_trace(world: World, jump_ns: int, senders: str) -> None:
     say = {"none": lambda *_: None, "same": world.same, "right": world.right}[senders]
     say("a", "b")
     world.error_ns = jump_ns
@@ -90,9 +83,8 @@ def test_a_jump_for_two_minutes_leaves_no_trace(jump_ns: int, senders: str) -> N
     assert world.clock.ahead_ns == 0
 
 
-def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts() -> None:
-    """Senders on our own machine, however many, do not outvote them."""
-    world = World()
+def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World) -> None:
+    """Senders on our own machine are no witnesses."""
     world.right("a")
     world.same("b", "c", "d")
     world.error_ns = 8 * DAY_NS
@@ -106,7 +98,7 @@ def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts() -> None:
 
 
 def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
-    """A virtual machine that was paused, or a clock that was wrong and is corrected."""
+    """The machine was paused, or its clock was corrected."""
     world = World(error_ns=-40 * MINUTE_NS)
     world.right("a", "b")
     world.error_ns = 0
@@ -115,9 +107,8 @@ def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
     assert world.off_ns == 0
 
 
-def test_a_jump_without_witnesses_is_accepted_after_five_minutes() -> None:
-    """Else a machine whose clock was corrected would be wrong for ever."""
-    world = World()
+def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -> None:
+    """Otherwise a corrected clock would count as wrong for ever."""
     world.same("a")
     world.error_ns = DAY_NS
     world.same("a")
@@ -129,9 +120,8 @@ def test_a_jump_without_witnesses_is_accepted_after_five_minutes() -> None:
     assert world.clock.ahead_ns == 0
 
 
-def test_a_sender_that_is_new_since_the_jump_has_no_vote() -> None:
-    """Names are free to make up."""
-    world = World()
+def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
+    """Anyone can make up names."""
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -139,9 +129,7 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote() -> None:
     assert world.off_ns == 0
 
 
-def test_made_up_names_do_not_make_a_witness_forgotten_during_a_jump() -> None:
-    """Its word before they came still counts."""
-    world = World()
+def test_made_up_names_do_not_make_a_witness_forgotten_during_a_jump(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -150,9 +138,7 @@ def test_made_up_names_do_not_make_a_witness_forgotten_during_a_jump() -> None:
     assert world.off_ns == 0
 
 
-def test_a_witness_that_falls_silent_counts_for_an_hour() -> None:
-    """Nobody sends requests at night."""
-    world = World()
+def test_a_witness_that_falls_silent_counts_for_an_hour(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
@@ -164,7 +150,6 @@ def test_a_witness_that_falls_silent_counts_for_an_hour() -> None:
 
 @pytest.mark.parametrize("error_ns", [8 * DAY_NS, -8 * DAY_NS, -30 * MINUTE_NS])
 def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns: int) -> None:
-    """The clock is wrong from the start, after a downtime of ten minutes."""
     world = World(error_ns=error_ns)
     world.clock.begin(START_NS - 10 * MINUTE_NS, START_NS - 10 * MINUTE_NS)
     assert world.off_ns == error_ns
@@ -177,9 +162,7 @@ def test_at_the_start_senders_that_continue_what_is_stored_are_believed(error_ns
 
 
 @pytest.mark.parametrize("down_ns", [0, GAP_NS, 8 * DAY_NS, 400 * DAY_NS])
-def test_at_the_start_a_long_downtime_is_believed(down_ns: int) -> None:
-    """Senders say that it was one; until they do, and without any, the system clock is right."""
-    world = World()
+def test_at_the_start_a_long_downtime_is_believed(world: World, down_ns: int) -> None:
     world.clock.begin(START_NS - down_ns, None)
     assert world.off_ns == 0
     world.right("a")
@@ -188,9 +171,7 @@ def test_at_the_start_a_long_downtime_is_believed(down_ns: int) -> None:
     assert world.off_ns == 0
 
 
-def test_at_the_start_one_slow_sender_moves_nobody() -> None:
-    """Not one that is behind what is stored, nor one against one."""
-    world = World()
+def test_one_slow_sender_at_the_start_is_ignored(world: World) -> None:
     world.clock.begin(START_NS - 120 * MINUTE_NS, None)
     world.clock.hear("slow", START_NS - 8 * 60 * MINUTE_NS)
     assert world.off_ns == 0
@@ -199,9 +180,7 @@ def test_at_the_start_one_slow_sender_moves_nobody() -> None:
     assert world.off_ns == 0
 
 
-def test_deleting_follows_the_present_where_nothing_jumps() -> None:
-    """Also after a short downtime, which it catches up with."""
-    world = World()
+def test_deleting_follows_the_present_where_nothing_jumps(world: World) -> None:
     world.clock.begin(START_NS - MINUTE_NS, START_NS - MINUTE_NS)
     world.wait(MINUTE_NS)
     assert world.clock.deletable_unix_ns == world.true_ns
@@ -210,7 +189,6 @@ def test_deleting_follows_the_present_where_nothing_jumps() -> None:
 
 
 def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_passes() -> None:
-    """And restarts do not add up. After a real downtime it has caught up as much later."""
     down_ns = 8 * DAY_NS
     world = World(true_ns=START_NS + down_ns)
     at_unix_ns = START_NS
@@ -236,8 +214,7 @@ def test_a_start_eight_days_ahead_of_what_is_stored_deletes_no_faster_than_time_
     )
 )
 def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
-    """The present is the system clock's or continues an earlier one; deleting never goes back,
-    and never advances more than twice as fast as time passes."""
+    """Deleting never goes back, and advances at most twice as fast as time."""
     world = World()
     before_ns, deletable_ns, waited_ns = world.clock(), world.clock.deletable_unix_ns, 0
     for wait_ns, error_s, who in steps:
@@ -258,7 +235,7 @@ def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
         assert deletable_ns <= world.clock.deletable_unix_ns
         deletable_ns = world.clock.deletable_unix_ns
         assert deletable_ns <= START_NS + PACE * waited_ns
-    # Right again for longer than any doubt lasts: all is as it was.
+    # After a long correct time, all is as before.
     world.error_ns = 0
     world.right("a", "b")
     world.wait(WITNESS_NS + STEPOUT_NS)
@@ -267,5 +244,4 @@ def test_whatever_the_clock_does(steps: list[tuple[int, int, str]]) -> None:
 
 
 def test_time_since_boot_does_not_go_back() -> None:
-    """The real one."""
     assert since_boot_ns() <= since_boot_ns()

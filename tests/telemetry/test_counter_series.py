@@ -1,5 +1,3 @@
-"""Rises of counters, over restarts, resets and gaps."""
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,20 +9,18 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def ns(*seconds: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Instants."""
     return np.array(seconds, np.int64) * SECOND_NS
 
 
 @given(st.lists(st.tuples(INT64, st.integers(0, 3)), min_size=1))
 def test_rows_have_one_number_if_and_only_if_they_are_alike(rows: list[tuple[int, int]]) -> None:
-    """Senders choose process ids and starts, so any 64 bits come."""
+    """Senders choose process ids and starts, so any 64 bits may come."""
     numbers = series_numbers(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
     assert len(set(zip(rows, numbers.tolist(), strict=True))) == len(set(rows))
     assert set(numbers.tolist()) == set(range(len(set(rows))))
 
 
 def test_a_rise_is_between_neighbours_of_one_series_in_whatever_order_they_come() -> None:
-    """A restart is another series, a fall or an unknown value no rise."""
     series = np.array([1, 0, 0, 1, 0, 0])
     counters = CounterSeries.of(series, ns(2, 3, 1, 1, 7, 9))
     values = np.array([8.0, 5.0, 2.0, 7.0, 1.0, np.nan])
@@ -33,10 +29,7 @@ def test_a_rise_is_between_neighbours_of_one_series_in_whatever_order_they_come(
 
 
 @given(st.lists(st.integers(0, 100), min_size=2), st.data())
-def test_the_differences_of_spans_sum_to_those_of_their_samples(
-    steps: list[int], data: st.DataObject
-) -> None:
-    """A minute's first and last values lose nothing of what lies between."""
+def test_span_differences_sum_to_those_of_samples(steps: list[int], data: st.DataObject) -> None:
     values = np.cumsum(steps).astype(np.float64)
     at = np.arange(values.size, dtype=np.int64) * SECOND_NS
     cuts = sorted(data.draw(st.sets(st.integers(1, values.size - 1))))
@@ -52,7 +45,6 @@ def test_the_differences_of_spans_sum_to_those_of_their_samples(
 
 
 def test_a_longer_gap_parts_neighbours() -> None:
-    """What happened in a silence is not known."""
     of = CounterSeries.of(np.zeros(3, np.int64), ns(0, 100, 170), ns(40, 110, 175), 60)
     assert of.follows.tolist() == [False, True, True]
     assert CounterSeries.of(

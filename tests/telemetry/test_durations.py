@@ -23,7 +23,6 @@ S = 1_000_000_000
     ],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    """As Prometheus and Grafana write them."""
     assert parse_ns(text) == seconds * S
 
 
@@ -48,21 +47,19 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     ],
 )
 def test_what_is_no_duration_is_refused_with_what_is(text: str) -> None:
-    """The value given, and examples of the values allowed."""
     with pytest.raises(ValueError, match=re.escape(repr(text)) + ".*ms, s, m, h, d, w.*15m"):
         parse_ns(text)
 
 
 def test_an_error_shows_only_the_beginning_of_a_long_text() -> None:
-    """Enough to recognise it."""
-    with pytest.raises(ValueError, match="is no duration") as raised:
+    with pytest.raises(ValueError, match="is not a duration") as raised:
         parse_ns("9" * 5000 + "s")
     assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["", "5", "0s", "500ms", "0.5s", "-5m", "5 m"])
 def test_whole_seconds_are_asked_for_where_rules_need_them(text: str) -> None:
-    """Prometheus writes no fractions."""
+    """Prometheus accepts no fractions."""
     with pytest.raises(
         ValueError, match=re.escape(repr(text)) + ".*whole number above 0 of seconds.*5m"
     ):
@@ -71,11 +68,9 @@ def test_whole_seconds_are_asked_for_where_rules_need_them(text: str) -> None:
 
 @given(st.integers(1, 10**8))
 def test_what_is_rendered_is_read_again(seconds: int) -> None:
-    """In its largest unit below a week."""
     assert parse_s(render(seconds)) == seconds
 
 
 @pytest.mark.parametrize("unit", sorted(UNITS_S))
 def test_both_readers_agree(unit: str) -> None:
-    """They are one grammar."""
     assert parse_ns(f"3{unit}") == parse_s(f"3{unit}") * S

@@ -6,7 +6,6 @@ from telemetry.installing import MissingExtra, install_extra, install_plugin, re
 
 
 def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
-    """An installed Tailspan has none, and names the distributions."""
     assert install_plugin(tmp_path) == "pip install tailspan-vllm"
     assert install_extra("explorer", tmp_path) == "pip install 'tailspan[explorer]'"
     (tmp_path / "instrumentation").mkdir()
@@ -17,7 +16,6 @@ def test_a_source_folder_is_named_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_names_the_extra() -> None:
-    """With the command that installs it."""
     require("json", "gpu", "tailspan gpus")
     with pytest.raises(MissingExtra, match=r"tailspan gpus needs the extra gpu: pip install .*gpu"):
         require("no_such_library", "gpu", "tailspan gpus")

@@ -12,7 +12,6 @@ SHARES = st.sampled_from([0.01, 0.07, 0.5, 0.9, 0.95, 0.99, 0.999])
 
 
 def first(n: int) -> FloatArray:
-    """1, 2 … n: every value is its own rank."""
     return np.arange(1, n + 1, dtype=np.float64)
 
 
@@ -21,15 +20,12 @@ def first(n: int) -> FloatArray:
     [(100, 0.99, 99), (100, 0.5, 50), (101, 0.5, 51), (100, 0.07, 7), (1, 0.99, 1), (3, 0.01, 1)],
 )
 def test_the_quantile_is_the_value_at_the_nearest_rank(n: int, q: float, rank: int) -> None:
-    """⌈n·q⌉, with q as written: 0.07 of 100 is 7, though binary 0.07 × 100 exceeds 7."""
+    """⌈n·q⌉ with q as written: 0.07 of 100 is 7, though binary 0.07 × 100 exceeds 7."""
     assert quantile(first(n), q) == rank
 
 
 @given(SECONDS, SHARES)
-def test_a_quantile_was_observed_and_splits_the_sample_at_its_share(
-    values: FloatArray, q: float
-) -> None:
-    """At least q of the values do not exceed it, and fewer than q lie below it."""
+def test_a_quantile_splits_the_sample_at_its_share(values: FloatArray, q: float) -> None:
     found = quantile(values, q)
     assert found is not None
     assert found in values
@@ -39,7 +35,6 @@ def test_a_quantile_was_observed_and_splits_the_sample_at_its_share(
 
 @given(SECONDS)
 def test_a_higher_share_never_has_a_lower_quantile(values: FloatArray) -> None:
-    """p50 ≤ p90 ≤ p99, whatever the sample."""
     p50, p90, p99 = (quantile(values, q) for q in (0.5, 0.9, 0.99))
     assert p50 is not None
     assert p90 is not None
@@ -48,10 +43,7 @@ def test_a_higher_share_never_has_a_lower_quantile(values: FloatArray) -> None:
 
 
 @given(SECONDS, SHARES, st.randoms(use_true_random=False))
-def test_the_order_of_the_values_does_not_matter_and_is_left_alone(
-    values: FloatArray, q: float, random: object
-) -> None:
-    """A sample is a set; the caller's array is not sorted under its hands."""
+def test_the_order_of_values_is_ignored(values: FloatArray, q: float, random: object) -> None:
     before = values.copy()
     assert quantile(values, q) == quantile(values[::-1].copy(), q)
     assert rank_interval(values, q) == rank_interval(values[::-1].copy(), q)
@@ -59,10 +51,7 @@ def test_the_order_of_the_values_does_not_matter_and_is_left_alone(
 
 
 @given(SECONDS, SHARES, st.sampled_from([1.0, 1.96, 2.58]))
-def test_the_interval_holds_the_quantile_and_widens_with_z(
-    values: FloatArray, q: float, z: float
-) -> None:
-    """low ≤ quantile ≤ high, and more certainty is never a narrower interval."""
+def test_the_interval_widens_with_z(values: FloatArray, q: float, z: float) -> None:
     found, narrow, wide = quantile(values, q), rank_interval(values, q, z), None
     if narrow is not None:
         assert found is not None
@@ -75,7 +64,7 @@ def test_the_interval_holds_the_quantile_and_widens_with_z(
 
 @pytest.mark.parametrize(("q", "enough"), [(0.5, 8), (0.9, 35), (0.95, 73), (0.99, 381)])
 def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) -> None:
-    """An upper rank beyond the sample is "too few to know", not the maximum."""
+    """An upper rank beyond the sample is not the maximum."""
     assert rank_interval(first(enough), q) is not None
     assert all(rank_interval(first(n), q) is None for n in range(enough))
     assert least_number(q) == enough
@@ -85,7 +74,7 @@ def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) ->
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("n", [21, 50, 100, 381, 740, 1000])
 def test_the_interval_covers_the_true_quantile_95_times_in_100(n: int, q: float) -> None:
-    """Exact: the number of values below the true quantile is binomial."""
+    """The number of values below the true quantile is binomial."""
     interval = rank_interval(first(n), q)
     if interval is None:
         return
@@ -95,14 +84,12 @@ def test_the_interval_covers_the_true_quantile_95_times_in_100(n: int, q: float)
 
 
 def test_no_values_have_no_quantile() -> None:
-    """No data is not zero."""
     assert quantile(np.array([], dtype=np.float64), 0.5) is None
     assert rank_interval(np.array([], dtype=np.float64), 0.5) is None
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 99.0, float("nan")])
 def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
-    """99 for 0.99 is a mistake to hear of."""
     with pytest.raises(ValueError, match="between 0 and 1"):
         quantile(first(3), q)
     with pytest.raises(ValueError, match="between 0 and 1"):
@@ -110,12 +97,10 @@ def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
 
 
 def test_nan_is_refused() -> None:
-    """An unknown value has no rank."""
     with pytest.raises(ValueError, match="NaN"):
         quantile(np.array([1.0, float("nan")]), 0.5)
 
 
 def test_a_z_that_is_not_above_0_is_refused() -> None:
-    """An interval of no width says more than it knows."""
     with pytest.raises(ValueError, match="above 0"):
         rank_interval(first(10), 0.5, z=0)

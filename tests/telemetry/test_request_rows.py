@@ -1,5 +1,3 @@
-"""Rows and columns say what the requests say."""
-
 import math
 from dataclasses import replace
 
@@ -28,7 +26,6 @@ SPARSE = replace(WHOLE, trace_id="c" * 32, decode_s=None, output_tokens=1, price
 
 @pytest.mark.parametrize("request_", [WHOLE, SPARSE])
 def test_a_request_comes_back_from_its_row(request_: RequestTimeline) -> None:
-    """With enums that are the enums; in the row they are plain texts."""
     row = row_of(request_)
     assert request_of(row) == request_
     assert request_of(row).outcome is Outcome.LENGTH
@@ -36,7 +33,6 @@ def test_a_request_comes_back_from_its_row(request_: RequestTimeline) -> None:
 
 
 def test_rows_are_a_sequence_of_requests() -> None:
-    """For who does not know that they are rows; making rows of rows takes nothing."""
     rows = RequestRows.of([WHOLE, SPARSE])
     assert list(rows) == [WHOLE, SPARSE]
     assert list(rows[1:]) == [SPARSE]
@@ -44,7 +40,6 @@ def test_rows_are_a_sequence_of_requests() -> None:
 
 
 def test_the_unknown_is_not_a_number() -> None:
-    """None in a column, NaN among numbers; one token has no time between tokens."""
     rows = RequestRows.of([WHOLE, SPARSE])
     assert rows.column("decode_s") == [1.0, None]
     for name, values in (("decode_s", [1.0]), ("tpot_s", [0.05])):
@@ -56,7 +51,6 @@ def test_the_unknown_is_not_a_number() -> None:
 
 
 def test_measures_travel_with_their_rows() -> None:
-    """Worked out elsewhere or here, joined or taken apart: the same numbers."""
     one, other = RequestRows.of([WHOLE]), RequestRows.of([SPARSE])
     joined = RequestRows.joined([RequestRows(one.rows, one.measures()), other])
     assert joined == RequestRows.of([WHOLE, SPARSE])
@@ -66,7 +60,7 @@ def test_measures_travel_with_their_rows() -> None:
     assert joined.measures().shape == (len(MEASURES), 2)
 
 
-def test_what_is_told_later_is_no_measure() -> None:
-    """A cost is filled into a row whose measures were worked out before; places are the fields'."""
+def test_a_later_cost_is_no_measure() -> None:
+    """A cost is added to a row whose measures exist already."""
     assert "cost_usd" not in MEASURES
     assert FIELDS[PLACE["cost_usd"] :] == ("cost_usd", "priced_by")

@@ -1,5 +1,3 @@
-"""Sketches: bins that never change their meaning, and sums that do not mind the order."""
-
 from collections.abc import Callable
 
 import numpy as np
@@ -50,14 +48,12 @@ GOLDEN = {
 
 
 def sketch(values: list[float]) -> Sketch:
-    """Of these."""
     made = Sketch()
     made.add_column(np.array(values, dtype=np.float64))
     return made
 
 
 def merged(*sketches: Sketch) -> Sketch:
-    """All of them, in this order."""
     whole = Sketch()
     for each in sketches:
         whole.merge(each)
@@ -65,7 +61,7 @@ def merged(*sketches: Sketch) -> Sketch:
 
 
 def test_a_bin_means_the_same_for_ever() -> None:
-    """Bins lie in databases: where this fails, the code is wrong, never the table."""
+    """Databases store bins: if this fails, fix the code, never the table."""
     assert {value: bin_of(value) for value in GOLDEN} == GOLDEN
     assert (bins_of(np.array([*GOLDEN])) == [*GOLDEN.values()]).all()
     assert (LOWEST, HIGHEST) == (-1036, 1036)
@@ -75,7 +71,6 @@ def test_a_bin_means_the_same_for_ever() -> None:
 
 @given(DURATIONS)
 def test_an_estimate_is_within_one_percent(value: float) -> None:
-    """Whatever a bin holds, from ten nanoseconds to decades; the last digit is the machine's."""
     bin_ = bin_of(value)
     assert bin_ is not None
     assert abs(estimate_s(bin_) - value) <= ALPHA * value * (1 + 1e-12)
@@ -83,17 +78,14 @@ def test_an_estimate_is_within_one_percent(value: float) -> None:
 
 @pytest.mark.parametrize("bin_", [LOWEST + 1, -345, -1, 0, 1, 345, HIGHEST])
 def test_a_bound_is_the_last_of_its_bin(bin_: int) -> None:
-    """At most γ^b: one double more is the next bin's."""
+    """At most γ^b; the next double belongs to the next bin."""
     bound = float(np.float64(101 / 99) ** bin_)
     near = [bound * (1 + step * 1e-12) for step in (-1, 1)]
     assert [bin_of(each) for each in near] == [bin_, bin_ + 1 if bin_ < HIGHEST else None]
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=200), SHARES)
-def test_a_quantile_is_within_one_percent_of_the_value_at_its_rank(
-    values: list[float], q: float
-) -> None:
-    """The same rank as of the values themselves."""
+def test_a_quantile_is_within_one_percent(values: list[float], q: float) -> None:
     exact, told = quantile(np.array(values), q), sketch(values).quantile_s(q)
     assert exact is not None
     assert told is not None
@@ -114,7 +106,6 @@ def test_a_quantile_is_within_one_percent_of_the_value_at_its_rank(
 def test_the_error_is_bounded_over_any_shape_and_size(
     draw: Callable[[np.random.Generator, int], FloatArray], n: int
 ) -> None:
-    """Heavy tails, many zeros, a single value."""
     values = draw(np.random.default_rng(n), n)
     held = sketch(values.tolist())
     for q in (0.01, 0.5, 0.95, 0.99, 0.999):
@@ -125,21 +116,18 @@ def test_the_error_is_bounded_over_any_shape_and_size(
 
 
 @given(st.lists(ANYTHING, max_size=50), st.lists(ANYTHING, max_size=50))
-def test_merging_does_not_mind_who_takes_whom(a: list[float], b: list[float]) -> None:
-    """Commutative, to the last digit of the sum."""
+def test_merging_is_commutative(a: list[float], b: list[float]) -> None:
     assert merged(sketch(a), sketch(b)) == merged(sketch(b), sketch(a))
 
 
 @given(*[st.lists(ANYTHING, max_size=30)] * 3)
-def test_merging_does_not_mind_the_order(a: list[float], b: list[float], c: list[float]) -> None:
-    """Associative."""
+def test_merging_is_associative(a: list[float], b: list[float], c: list[float]) -> None:
     left = merged(merged(sketch(a), sketch(b)), sketch(c))
     assert left == merged(sketch(a), merged(sketch(b), sketch(c)))
 
 
 @given(st.lists(st.lists(ANYTHING, max_size=20), max_size=8))
 def test_shards_add_up_to_the_whole(shards: list[list[float]]) -> None:
-    """Cut anywhere, one by one or in columns: the sketch of all."""
     whole = sketch([value for shard in shards for value in shard])
     assert merged(*map(sketch, shards)) == whole
     singly = Sketch()
@@ -150,10 +138,8 @@ def test_shards_add_up_to_the_whole(shards: list[list[float]]) -> None:
 
 
 @given(st.lists(st.lists(DURATIONS, max_size=20), max_size=8), SHARES)
-def test_rows_of_bins_summed_by_a_database_are_the_merge(
-    shards: list[list[float]], q: float
-) -> None:
-    """`SELECT bin, SUM(n) … GROUP BY bin` is all that merging takes."""
+def test_summed_rows_of_bins_are_the_merge(shards: list[list[float]], q: float) -> None:
+    """`SELECT bin, SUM(n) … GROUP BY bin` merges sketches."""
     rows = [row for shard in shards for row in sketch(shard).counts.items()]
     grouped: dict[int, int] = {}
     for bin_, n in rows:
@@ -164,7 +150,6 @@ def test_rows_of_bins_summed_by_a_database_are_the_merge(
 
 
 def test_what_is_no_duration_is_counted_apart() -> None:
-    """Neither clipped nor lost; 0 is a duration."""
     odd = [-1.0, float("nan"), float("inf"), -float("inf"), 1e10, 0.0, 2.0]
     held = sketch(odd)
     assert (held.number, held.negative, held.unusable) == (2, 2, 3)
@@ -173,7 +158,6 @@ def test_what_is_no_duration_is_counted_apart() -> None:
 
 
 def test_nothing_has_no_quantile() -> None:
-    """No data is not zero."""
     empty = Sketch()
     assert empty.quantile_s(0.5) is None
     assert quantiles_s({}, (0.5, 0.9)) == []
@@ -182,19 +166,17 @@ def test_nothing_has_no_quantile() -> None:
 
 @pytest.mark.parametrize("q", [0.0, 1.0, 99.0, float("nan")])
 def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
-    """99 for 0.99 is a mistake to hear of, with data and without."""
     for held in (Sketch(), sketch([1.0])):
         with pytest.raises(ValueError, match="between 0 and 1"):
             held.quantile_s(q)
 
 
 def test_sums_of_the_longest_durations_do_not_overflow() -> None:
-    """A hundred times 31 years are more nanoseconds than 64 bits hold."""
+    """100 times 31 years are more nanoseconds than 64 bits hold."""
     longest = [9e8] * 100
     assert sketch(longest).sum_ns == 90_000_000_000 * 10**9
 
 
 def test_ten_decades_take_some_thousand_bins_at_most() -> None:
-    """Memory is bounded, however much is added."""
     values = np.geomspace(1e-4, 1e4, 1_000_000)
     assert len(sketch(values.tolist()).counts) <= 922

@@ -1,5 +1,3 @@
-"""Two configurations held against each other."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,8 +7,7 @@ SCALARS = st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=
 ARGUMENTS = st.dictionaries(st.text(), SCALARS | st.booleans())
 
 
-def test_what_differs_is_told_with_both_values() -> None:
-    """And what one side lacks with None; what is equal is left out."""
+def test_differences_have_both_values() -> None:
     before = written({"scheduler.max_num_seqs": 16, "scheduler.policy": "fcfs"})
     after = written({"scheduler.max_num_seqs": 4, "scheduler.policy": "fcfs", "lora.max_loras": 2})
     assert differences(before, after) == [
@@ -21,6 +18,5 @@ def test_what_differs_is_told_with_both_values() -> None:
 
 @given(ARGUMENTS)
 def test_what_is_written_is_read_back(arguments: dict[str, str | int | float | bool]) -> None:
-    """With its types; and it differs from itself in nothing."""
     assert read(written(arguments)) == arguments
     assert differences(written(arguments), written(arguments)) == []

@@ -9,5 +9,4 @@ S = 1_000_000_000
     ("seconds", "shown"), [(0.5, "0.5s"), (90, "1.5m"), (3600, "1h"), (86_400, "1d"), (3700, "1h")]
 )
 def test_a_length_is_shown_in_its_largest_unit(seconds: float, shown: str) -> None:
-    """To one decimal."""
     assert length(int(seconds * S)) == shown

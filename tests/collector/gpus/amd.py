@@ -1,4 +1,4 @@
-"""AMD SMI's Python library in memory, with the names and shapes that it has in ROCm 7."""
+"""AMD SMI's Python library in memory, with the names and shapes of ROCm 7."""
 
 from collections import Counter
 from typing import Any
@@ -40,8 +40,9 @@ class AmdSmiClkType:
 
 
 class AmdSmi:
-    """The library. `answers` is function → what it returns, `failing` function → code, of every
-    GPU; of the GPU `lost` everything fails."""
+    """The library. `answers` is function → result, `failing` function → error code, for every GPU;
+    all functions fail for the GPU `lost`.
+    """
 
     AmdSmiException = AmdSmiException
     AmdSmiClkType = AmdSmiClkType
@@ -93,16 +94,13 @@ class AmdSmi:
         return call
 
     def amdsmi_init(self) -> None:
-        """Open."""
         self._may("amdsmi_init")
         self.open += 1
 
     def amdsmi_shut_down(self) -> None:
-        """Close."""
         self.open -= 1
 
     def amdsmi_get_processor_handles(self) -> list[int]:
-        """The GPUs."""
         self._may("amdsmi_get_processor_handles")
         return list(range(self.gpus))
 

@@ -24,20 +24,19 @@ class Clock:
         self.s = 1_000.0
 
     def __call__(self) -> float:
-        """The present."""
         return self.s
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The present."""
     return Clock()
 
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
-    """Put a driver with these GPUs under the package, once all of the one before is given back: a
-    library is closed on its own thread, and must not find the next driver."""
+    """Install a driver with these GPUs. The library of the previous reader is closed first: it
+    closes on its own thread and must not find the next driver.
+    """
 
     def given_back() -> None:
         for thread in threading.enumerate():
@@ -57,7 +56,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
 
 @pytest.fixture
 def reader(clock: Clock) -> Any:
-    """A reader on that clock; given back at the end."""
+    """A reader on that clock, closed at the end."""
     made = NvmlReader(clock_unix_ns=lambda: NOW_UNIX_NS, clock=clock)
     yield made
     made.close()
@@ -68,7 +67,7 @@ TICKS_PER_S = 100
 
 
 class FakeProc:
-    """A /proc of its own; what a process' environment holds beside the one variable is bait."""
+    """A fake /proc. Every process has secrets in its environment that must not be read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -86,7 +85,7 @@ class FakeProc:
         visible: str | None = None,
         program: str = "/usr/bin/python3.12",
     ) -> None:
-        """A process; in a container where `own_pid` is given."""
+        """Add a process, in a container where `own_pid` is given."""
         folder = self.root / str(pid)
         folder.mkdir()
         numbers = str(pid) if own_pid is None else f"{pid}\t{own_pid}"
@@ -108,7 +107,7 @@ class FakeProc:
             (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
 
     def listens(self, pid: int, *ports: int, others: int = 9_999) -> None:
-        """Has a process listen; beside it in the same network, others do, and it talks."""
+        """Let a process listen; others in the same network listen too, and it has connections."""
         folder = self.root / str(pid)
         (folder / "net").mkdir()
         (folder / "fd").mkdir()
@@ -124,7 +123,6 @@ class FakeProc:
         (folder / "net" / "tcp").write_text(head + "".join(rows))
 
     def processes(self) -> Processes:
-        """As the product reads it."""
         return Processes(self.root, TICKS_PER_S)
 
 

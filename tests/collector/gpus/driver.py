@@ -1,8 +1,6 @@
-"""An NVIDIA driver in memory, under the real Python package: the C library is what is faked, so
-the package's own functions, structures and error classes are at work.
-"""
+"""An NVIDIA driver in memory, below the real Python package: only the C library is fake."""
 
-# ruff: noqa: D102, N802 -- the methods are the C library's functions, under their own names
+# ruff: noqa: N802 -- the methods are the C library's functions, under their own names
 
 import ctypes
 from collections import Counter
@@ -30,7 +28,7 @@ class Slice:
 
 @dataclass
 class Card:
-    """A GPU, by default an H100 at work."""
+    """A GPU, by default a busy H100."""
 
     uuid: str = "GPU-1"
     name: str = H100
@@ -58,7 +56,7 @@ class Card:
 
 
 class Driver:
-    """The library. `failing` is function → code for every card, `old` what it does not have."""
+    """The library. `failing` is function → error code of every card, `old` what it lacks."""
 
     def __init__(self, *cards: Card) -> None:
         self.cards = list(cards)

@@ -1,4 +1,4 @@
-"""GPUs as readers tell of them."""
+"""Readings of GPUs, as readers report them."""
 
 from typing import Any
 
@@ -8,8 +8,7 @@ from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.gpus.driver import H100
 
 
-def told(gpu: str = "GPU-1", **about: Any) -> GpuReading:
-    """One of this machine's, by NVML."""
+def reading(gpu: str = "GPU-1", **about: Any) -> GpuReading:
     plain: dict[str, Any] = {
         "at_unix_ns": NOW_UNIX_NS,
         "source": GpuSource.NVML,
@@ -21,5 +20,4 @@ def told(gpu: str = "GPU-1", **about: Any) -> GpuReading:
 
 
 def of_dcgm(gpu: str = "GPU-1", **labels: str) -> GpuReading:
-    """One of a dcgm-exporter's."""
-    return told(gpu, source=GpuSource.DCGM, index=0, processes=None, labels=labels)
+    return reading(gpu, source=GpuSource.DCGM, index=0, processes=None, labels=labels)

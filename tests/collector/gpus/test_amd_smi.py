@@ -1,5 +1,3 @@
-"""AMD's GPUs through AMD SMI: what one lacks is named, and costs no other."""
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,6 @@ from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
 
 @pytest.fixture
 def smi(monkeypatch: pytest.MonkeyPatch) -> AmdSmi:
-    """The library, with one MI300X."""
     library = AmdSmi()
     monkeypatch.setattr(amd_smi, "load", lambda: library)
     return library
@@ -24,22 +21,19 @@ def smi(monkeypatch: pytest.MonkeyPatch) -> AmdSmi:
 
 @pytest.fixture
 def amd(clock: Clock) -> Iterator[AmdSmiReader]:
-    """A reader."""
     reader = AmdSmiReader(lambda: NOW_UNIX_NS, clock)
     yield reader
     reader.close()
 
 
 def only(reader: AmdSmiReader) -> GpuReading:
-    """The one GPU."""
     reading = reader.read()
     assert reading.failures == ()
     [gpu] = reading.gpus
     return gpu
 
 
-def test_an_instinct_tells_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """Bytes of MB, joules of the counter's µJ, and bandwidth of its share of the peak."""
+def test_an_instinct_is_read_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> None:
     gpu = only(amd)
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("uuid-0", 0, "AMD Instinct MI300X")
     assert (gpu.source, gpu.at_unix_ns) == (GpuSource.AMD_SMI, NOW_UNIX_NS)
@@ -57,12 +51,12 @@ def test_an_instinct_tells_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> None
         "memory_clock_hz": 1_300_000_000,
         "throttle_reasons": "ppt_power",
     }
-    assert {each.why for each in gpu.absent.values()} == {Why.NOT_TOLD}
+    assert {each.why for each in gpu.absent.values()} == {Why.NOT_REPORTED}
     assert {"tensor_active_ratio", "nvlink_rx_bytes_per_s"} <= gpu.absent.keys()
 
 
-def test_older_parts_and_versions_tell_in_their_own_words(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """Average power before an MI300; the energy's counter as ROCm 6.0 named it."""
+def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """Before MI300 power is an average; ROCm 6.0 named the energy counter differently."""
     smi.answers["amdsmi_get_power_info"] = {
         "current_socket_power": "N/A",
         "average_socket_power": 200,
@@ -75,7 +69,7 @@ def test_older_parts_and_versions_tell_in_their_own_words(smi: AmdSmi, amd: AmdS
 
 
 def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """N/A is how the library says so; a share of more than all cannot be."""
+    """The library reports it as N/A."""
     smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
     smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}
     gpu = only(amd)
@@ -86,7 +80,7 @@ def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> No
 
 
 def test_a_peak_that_is_not_known_leaves_the_share(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """Zero is what some drivers say of it."""
+    """Some drivers report a peak of zero."""
     smi.answers["amdsmi_get_gpu_vram_info"] = {"vram_max_bandwidth": 0}
     gpu = only(amd)
     assert gpu.values["dram_bandwidth_ratio"] == 0.4
@@ -94,14 +88,13 @@ def test_a_peak_that_is_not_known_leaves_the_share(smi: AmdSmi, amd: AmdSmiReade
 
 
 @pytest.mark.parametrize("name", sorted(CODES))
-def test_what_the_library_says_is_told(smi: AmdSmi, amd: AmdSmiReader, name: str) -> None:
-    """At the start, of all GPUs, and of one measurement."""
+def test_each_error_code_becomes_a_reason(smi: AmdSmi, amd: AmdSmiReader, name: str) -> None:
     expected = amd_smi._CODES.get(name, Why.FAILED)
     for function in ("amdsmi_init", "amdsmi_get_processor_handles"):
         smi.failing = {function: CODES[name]}
-        with pytest.raises(ReaderError) as told:
+        with pytest.raises(ReaderError) as caught:
             amd.read()
-        assert (told.value.absence.why, smi.open) == (expected, 0)
+        assert (caught.value.absence.why, smi.open) == (expected, 0)
     smi.failing = {"amdsmi_get_power_info": CODES[name]}
     reading = amd.read()
     if expected in (Why.LOST, Why.NEEDS_RESET):
@@ -114,7 +107,7 @@ def test_what_the_library_says_is_told(smi: AmdSmi, amd: AmdSmiReader, name: str
 def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
     smi: AmdSmi, amd: AmdSmiReader, clock: Clock
 ) -> None:
-    """The library is opened anew every half minute for so long."""
+    """While one is lost, the library is opened again every half minute."""
     smi.gpus, smi.lost = 2, 0
     for _ in range(3):
         reading = amd.read()
@@ -128,37 +121,35 @@ def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
     assert smi.calls["amdsmi_init"] == 2
 
 
-def test_no_gpu_is_said_to_be_none(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """And the library closed until somebody looks again."""
+def test_no_gpu_is_a_reason(smi: AmdSmi, amd: AmdSmiReader) -> None:
     smi.gpus = 0
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         amd.read()
-    assert (told.value.absence.why, smi.open) == (Why.NO_GPU, 0)
+    assert (caught.value.absence.why, smi.open) == (Why.NO_GPU, 0)
 
 
 def test_without_rocm_there_is_no_library(
     amd: AmdSmiReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on most machines."""
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         amd.read()
-    assert told.value.absence.why is Why.NO_PACKAGE
+    assert caught.value.absence.why is Why.NO_PACKAGE
 
 
-def test_a_library_that_fails_as_it_is_imported_is_none(
+def test_a_library_that_fails_on_import_is_absent(
     amd: AmdSmiReader,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without libamd_smi.so it prints, and raises a KeyError: neither is ours to show."""
+    """Without libamd_smi.so it prints and raises a KeyError."""
     package = tmp_path / "amdsmi"
     package.mkdir()
     (package / "__init__.py").write_text("print('Unable to find')\n{}['libamd_smi.so']\n")
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         amd.read()
-    assert told.value.absence.why is Why.NO_LIBRARY
+    assert caught.value.absence.why is Why.NO_LIBRARY
     assert capsys.readouterr().out == ""

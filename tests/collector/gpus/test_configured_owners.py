@@ -1,5 +1,3 @@
-"""Whose GPUs are, as the user says."""
-
 import pytest
 
 from collector.gpus.configured_owners import (
@@ -8,46 +6,42 @@ from collector.gpus.configured_owners import (
     configured_owners_of,
     filled,
 )
-from tests.collector.gpus.making import of_dcgm, told
+from tests.collector.gpus.making import of_dcgm, reading
 
 
 def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
-    """UUID, number, and all others."""
     claims = configured_owners_of(["GPU-1=by-uuid", "1=by-number", "*=by-default"])
-    assert claims.assigned(told("GPU-1", index=1)) == "by-uuid"
-    assert claims.assigned(told("GPU-2", index=1)) == "by-number"
-    assert claims.assigned(told("GPU-3", index=2)) == "by-default"
-    assert claims.assigned(told("MIG-4")) == "by-default"
-    assert ConfiguredOwners().assigned(told("GPU-1", index=1)) is None
+    assert claims.assigned(reading("GPU-1", index=1)) == "by-uuid"
+    assert claims.assigned(reading("GPU-2", index=1)) == "by-number"
+    assert claims.assigned(reading("GPU-3", index=2)) == "by-default"
+    assert claims.assigned(reading("MIG-4")) == "by-default"
+    assert ConfiguredOwners().assigned(reading("GPU-1", index=1)) is None
 
 
 def test_numbers_are_this_machines_and_an_exporters_go_by_host() -> None:
-    """Two machines have a 0 each."""
+    """Two machines have a GPU 0 each."""
     claims = configured_owners_of(["0=here", "*=here", "there/0=yonder"])
     assert claims.assigned(of_dcgm(Hostname="there")) == "yonder"
     assert claims.assigned(of_dcgm(Hostname="elsewhere")) is None
 
 
-def test_labels_make_a_name_beside_what_is_said() -> None:
-    """A label that is not there makes none."""
+def test_a_template_makes_a_name_from_labels() -> None:
     claims = configured_owners_of([], "{namespace}/{pod}:8000")
     assert claims.from_labels(of_dcgm(pod="chat-0", namespace="serving")) == "serving/chat-0:8000"
     assert claims.from_labels(of_dcgm(pod="chat-0")) is None
-    said = configured_owners_of(["GPU-1=mine"])
-    assert said.assigned(of_dcgm(pod="chat-0")) == "mine"
+    configured = configured_owners_of(["GPU-1=mine"])
+    assert configured.assigned(of_dcgm(pod="chat-0")) == "mine"
     gpu = of_dcgm("GPU-2", pod="chat-0")
-    assert (said.assigned(gpu), said.from_labels(gpu)) == (None, "chat-0")
+    assert (configured.assigned(gpu), configured.from_labels(gpu)) == (None, "chat-0")
 
 
 @pytest.mark.parametrize("given", ["GPU-1", "=chat", "0=", " = "])
 def test_a_malformed_claim_says_what_is_allowed(given: str) -> None:
-    """With what was given."""
     with pytest.raises(ValueError, match="GPU=REPLICA, where GPU is a UUID"):
         configured_owners_of([given])
 
 
 def test_one_gpu_has_one_replica() -> None:
-    """To say the same twice is no contradiction."""
     assert configured_owners_of(["0=a", "0=a"]).by_gpu == {"0": "a"}
     with pytest.raises(ValueError, match="'0=b': 0 is already assigned to a"):
         configured_owners_of(["0=a", "0=b"])
@@ -65,12 +59,10 @@ def test_one_gpu_has_one_replica() -> None:
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(template: str, words: str) -> None:
-    """Before anything is sampled; it reaches nothing but labels."""
     with pytest.raises(ValueError, match=words) as told_:
         checked_template(template)
     assert "GPU_I_ID, GPU_I_PROFILE, Hostname" in str(told_.value)
 
 
 def test_a_filled_template_holds_labels_as_they_are() -> None:
-    """Braces in them are no templates."""
     assert filled("{pod}-{gpu}", {"pod": "{gpu}", "gpu": "3"}) == "{gpu}-3"

@@ -1,11 +1,14 @@
-"""CUDA_VISIBLE_DEVICES as CUDA reads it."""
-
 import pytest
 
 from collector.gpus.cuda_visible_devices import visible
-from tests.collector.gpus.making import told
+from tests.collector.gpus.making import reading
 
-GPUS = [told("GPU-aa1", index=0), told("GPU-aa2", index=1), told("GPU-b", index=2), told("MIG-c")]
+GPUS = [
+    reading("GPU-aa1", index=0),
+    reading("GPU-aa2", index=1),
+    reading("GPU-b", index=2),
+    reading("MIG-c"),
+]
 
 
 @pytest.mark.parametrize(
@@ -24,12 +27,12 @@ GPUS = [told("GPU-aa1", index=0), told("GPU-aa2", index=1), told("GPU-b", index=
     ],
 )
 def test_it_is_read_up_to_the_first_that_is_none(variable: str, seen: list[str]) -> None:
-    """Beginnings of UUIDs do, where they name one."""
+    """A unique prefix of a UUID is enough."""
     assert visible(variable, GPUS) == seen
 
 
 def test_numbers_are_not_read_among_gpus_of_several_models() -> None:
-    """CUDA counts from the fastest on, the driver by their places."""
-    mixed = [*GPUS, told("GPU-d", index=3, model_name="NVIDIA L4")]
+    """CUDA orders GPUs by speed, the driver by slot."""
+    mixed = [*GPUS, reading("GPU-d", index=3, model_name="NVIDIA L4")]
     assert visible("0,1", mixed) == []
     assert visible("GPU-d", mixed) == ["GPU-d"]

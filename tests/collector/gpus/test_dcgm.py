@@ -1,5 +1,3 @@
-"""dcgm-exporters: what one tells of its GPUs, and what one does wrong costs that one."""
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,22 +48,20 @@ TOLD = {
 }
 
 
-def exposition(told: dict[str, str], about: str = ABOUT) -> bytes:
-    """An answer of an exporter with one GPU."""
+def exposition(series: dict[str, str], about: str = ABOUT) -> bytes:
+    """An exporter's answer with one GPU."""
     return "".join(
         f"# HELP {name} …\n# TYPE {name} gauge\n{name}{{{about}}} {value}\n"
-        for name, value in told.items()
+        for name, value in series.items()
     ).encode()
 
 
 def gpus(body: bytes) -> tuple[GpuReading, ...]:
-    """The GPUs of an answer."""
     return gpus_of(samples_of(body, NAMES), NOW_UNIX_NS)
 
 
-def test_an_exporter_tells_of_a_gpu_in_base_units() -> None:
-    """Hertz of MHz, joules of mJ, bytes of MiB; the time in which memory was copied is not its
-    bandwidth, and of a peak DCGM knows nothing."""
+def test_an_exporters_gpu_is_read_in_base_units() -> None:
+    """The memory copy time is not its bandwidth, and DCGM has no peak."""
     [gpu] = gpus(exposition(TOLD))
     assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
     assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
@@ -93,10 +89,10 @@ def test_an_exporter_tells_of_a_gpu_in_base_units() -> None:
 
 
 def test_counters_that_are_not_asked_for_are_named() -> None:
-    """An exporter's own configuration says what it tells; its default has no bandwidth."""
+    """An exporter's default configuration has no bandwidth."""
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}))
     assert gpu.values == {"power_w": 70.0}
-    assert {each.why for each in gpu.absent.values()} == {Why.NOT_TOLD}
+    assert {each.why for each in gpu.absent.values()} == {Why.NOT_REPORTED}
     assert "DCGM_FI_PROF_DRAM_ACTIVE" in gpu.absent["dram_bandwidth_ratio"].detail
 
 
@@ -111,7 +107,6 @@ def test_counters_that_are_not_asked_for_are_named() -> None:
     ],
 )
 def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
-    """A percentage, a negative, an infinity."""
     [gpu] = gpus(exposition({name: value}))
     assert field not in gpu.values
     assert gpu.absent[field].why is Why.IMPOSSIBLE
@@ -119,20 +114,18 @@ def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
 
 @pytest.mark.parametrize("value", ["+Inf", "-Inf", "-1", "1e308", "-1e308", "1e19", "NaN"])
 def test_no_value_of_any_series_ends_the_reading(value: str) -> None:
-    """What cannot be is unknown; a label of a thousand digits numbers no GPU."""
     labels = f'gpu="{"9" * 5_000}",UUID="GPU-1"'
     body = "".join(f"{name}{{{labels}}} {value}\n" for name in sorted(NAMES))
     gpus = gpus_of(samples_of(body.encode(), NAMES), 1)
     assert all(gpu.index is None for gpu in gpus)
 
 
-def test_not_a_number_says_that_nothing_is_known() -> None:
-    """As Prometheus writes it."""
+def test_not_a_number_is_unknown() -> None:
     assert gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "NaN"})) == ()
 
 
-def test_slices_are_told_apart_and_share_no_power() -> None:
-    """An exporter repeats the card's on each of them: a sum would count it as often."""
+def test_slices_are_separate_and_have_no_power() -> None:
+    """An exporter repeats the card's power on each slice, so a sum would count it several times."""
     slices = b"".join(
         exposition(TOLD, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
         for number in (3, 5)
@@ -154,21 +147,17 @@ def test_slices_are_told_apart_and_share_no_power() -> None:
     ids=["through a Prometheus", "old namespace", "lower case"],
 )
 def test_labels_are_known_by_their_other_names(about: str) -> None:
-    """Of versions, and of what lies between."""
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}, about))
     assert (gpu.gpu, gpu.labels["pod"]) == ("GPU-a", "chat-0")
 
 
 class Found:
-    """A discovery that a test sets."""
-
     name = "found"
 
     def __init__(self, *urls: str) -> None:
         self.urls = urls
 
     async def targets(self) -> Sequence[Target]:
-        """As the test says."""
         if not self.urls:
             raise DiscoveryError("found: no such name")
         return [Target(url, url.split("/")[2]) for url in self.urls]
@@ -188,8 +177,6 @@ async def _ask(discovery: Discovery) -> Reading:
 
 
 def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
-    """The GPUs of the others are told."""
-
     async def ask() -> Reading:
         async with (
             stranger(saying(exposition(TOLD))) as good,
@@ -213,36 +200,30 @@ def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
     ],
     ids=["of an engine", "malformed", "of no GPU"],
 )
-def test_what_is_no_exporter_is_said_to_be_none(stranger: Stranger, body: bytes, why: Why) -> None:
-    """With its address."""
-
+def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: Why) -> None:
     async def ask() -> tuple[ReaderError, str]:
         async with stranger(saying(body)) as url:
-            with pytest.raises(ReaderError) as told:
+            with pytest.raises(ReaderError) as series:
                 await _read(url)
-            return told.value, url
+            return series.value, url
 
     error, url = asyncio.run(ask())
     assert (error.absence.why, url in error.absence.detail) == (why, True)
 
 
 @pytest.mark.parametrize("urls", [(), ("http://127.0.0.1:1/metrics",)], ids=["name", "port"])
-def test_an_address_where_nobody_is_says_so(urls: Any) -> None:
-    """No such name, or nobody there."""
-    with pytest.raises(ReaderError) as told:
+def test_an_unreachable_exporter_is_reported(urls: Any) -> None:
+    with pytest.raises(ReaderError) as series:
         asyncio.run(_read(*urls))
-    assert told.value.absence.why is Why.UNREACHABLE
+    assert series.value.absence.why is Why.UNREACHABLE
 
 
-def test_an_exporter_that_wants_a_token_is_shown_one_over_its_own_tls(
-    ca: Path, issue: Issue, tmp_path: Path
-) -> None:
-    """And without it, or without trust in who signed its certificate, that is the reason."""
+def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     good = Access(token_file=tmp_path / "token", ca_file=ca)
 
     async def ask() -> None:
-        async with guarded(TOKEN, issue(), told=exposition(TOLD)) as port:
+        async with guarded(TOKEN, issue(), body_sent=exposition(TOLD)) as port:
             url = f"https://127.0.0.1:{port}"
             reading = await _ask(place(url, good))
             assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]
@@ -251,9 +232,9 @@ def test_an_exporter_that_wants_a_token_is_shown_one_over_its_own_tls(
                 (replace(good, ca_file=None), "tls: "),
                 (replace(good, token_file=tmp_path / "gone"), "no_token: "),
             ):
-                with pytest.raises(ReaderError, match=why) as told:
+                with pytest.raises(ReaderError, match=why) as series:
                     await _ask(place(url, access))
-                assert told.value.absence.why is Why.SHUT
-                assert TOKEN not in str(told.value)
+                assert series.value.absence.why is Why.SHUT
+                assert TOKEN not in str(series.value)
 
     asyncio.run(ask())

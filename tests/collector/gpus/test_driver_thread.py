@@ -1,5 +1,3 @@
-"""A library that blocks, hangs or fails holds up nobody."""
-
 import asyncio
 import threading
 
@@ -7,11 +5,11 @@ import pytest
 
 from collector.gpus.driver_thread import DriverThread
 from collector.gpus.reader import Absence, ReaderError, Reading, Why
-from tests.collector.gpus.making import told
+from tests.collector.gpus.making import reading
 
 
 class Library:
-    """A library that a test steers."""
+    """A library that a test controls."""
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
@@ -21,20 +19,17 @@ class Library:
         self.closed = threading.Event()
 
     def read(self) -> Reading:
-        """One GPU, once it may."""
         self.threads.add(threading.current_thread().name)
         self.going.wait(30)
         if self.error is not None:
             raise self.error
-        return Reading((told(),))
+        return Reading((reading(),))
 
     def close(self) -> None:
-        """Give back."""
         self.closed.set()
 
 
 def test_every_call_comes_from_one_thread() -> None:
-    """Which is not the event loop's, and does not keep a program from ending."""
     library = Library()
 
     async def read() -> None:
@@ -50,7 +45,7 @@ def test_every_call_comes_from_one_thread() -> None:
 
 
 def test_a_driver_that_hangs_is_not_asked_again_until_it_is_back() -> None:
-    """One thread hangs, not one for each second."""
+    """Otherwise one thread would hang each second."""
     library = Library()
     library.going.clear()
 
@@ -75,8 +70,7 @@ def test_a_driver_that_hangs_is_not_asked_again_until_it_is_back() -> None:
     assert len(library.threads) == 1
 
 
-def test_what_it_raises_is_heard_of() -> None:
-    """And the next call is made."""
+def test_an_exception_is_passed_on() -> None:
     library = Library()
     library.error = ReaderError(Absence(Why.NO_DRIVER))
 
@@ -91,8 +85,7 @@ def test_what_it_raises_is_heard_of() -> None:
     asyncio.run(read())
 
 
-def test_one_that_was_never_asked_has_nothing_to_give_back() -> None:
-    """No thread is started to end it."""
+def test_an_unused_driver_starts_no_thread_to_close() -> None:
     library = Library()
     DriverThread(library).close()
     assert not library.closed.is_set()

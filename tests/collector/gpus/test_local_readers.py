@@ -1,5 +1,3 @@
-"""Readers are built as asked for, and given back."""
-
 import asyncio
 from collections.abc import Callable
 
@@ -8,9 +6,7 @@ from collector.scrape.targets import place
 from tests.collector.gpus.driver import Card, Driver
 
 
-def test_readers_are_those_that_were_asked_for() -> None:
-    """By name, each with its pace."""
-
+def test_readers_are_built_by_name() -> None:
     async def build() -> list[tuple[str, float]]:
         readers = GpuReaders(local=True, dcgm=[place("http://gpu-host:9400")], dcgm_every_s=10)
         await readers.close()
@@ -19,8 +15,7 @@ def test_readers_are_those_that_were_asked_for() -> None:
     assert asyncio.run(build()) == [(NVML, 1.0), (AMD_SMI, 1.0), ("http://gpu-host:9400", 10)]
 
 
-def test_a_driver_is_let_go_of(install: Callable[..., Driver]) -> None:
-    """Its thread closes what it opened."""
+def test_a_driver_is_closed_on_its_thread(install: Callable[..., Driver]) -> None:
     driver = install(Card())
 
     async def look() -> None:

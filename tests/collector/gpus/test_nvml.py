@@ -1,5 +1,3 @@
-"""NVIDIA's GPUs through NVML: what one lacks is named, and costs no other."""
-
 import builtins
 from collections.abc import Callable
 from typing import Any
@@ -32,27 +30,26 @@ ANY_CODE = sorted(CODES)
 
 
 def second(reader: NvmlReader, clock: Clock) -> Reading:
-    """What the second of two looks tells."""
+    """Return the second of two readings."""
     reader.read()
     clock.s += 1
     return reader.read()
 
 
 def only(reading: Reading) -> GpuReading:
-    """The one GPU of a reading without failures."""
+    """Return the only GPU of a reading without failures."""
     assert reading.failures == ()
     [gpu] = reading.gpus
     return gpu
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """One that NVIDIA adds is met here, and not in the field."""
+    """A new code of NVIDIA fails here, not in the field."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
-def test_a_hopper_tells_everything(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """In base units: watts of milliwatts, bytes of MiB, hertz of MHz; and of bandwidth the
-    measured share of the 3.35 TB/s that follow from its memory's width and clock."""
+def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: Clock) -> None:
+    """Bandwidth is the measured share of the 3.35 TB/s that follow from memory width and clock."""
     install(Card(processes=[42, 43], reasons=0x4 | 0x20))
     gpu = only(second(reader, clock))
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)
@@ -87,7 +84,6 @@ def test_a_hopper_tells_everything(install: Install, reader: NvmlReader, clock: 
 def test_the_peak_is_what_nvidia_names(
     install: Install, reader: NvmlReader, clock: Clock, megahertz: int, bits: int, named: float
 ) -> None:
-    """For HBM and GDDR alike, within 2 %."""
     driver = install(Card(bus_bits=bits, gpm={DRAM: 100.0}))
 
     def highest(_of: Any, _kind: Any, found: Any) -> None:
@@ -98,8 +94,8 @@ def test_the_peak_is_what_nvidia_names(
     assert gpu.values["dram_bandwidth_bytes_per_s"] == pytest.approx(named, rel=0.02)
 
 
-def test_the_first_look_tells_no_rate(install: Install, reader: NvmlReader) -> None:
-    """A rate takes two; what holds at an instant is told at once."""
+def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> None:
+    """A rate needs two readings."""
     install(Card())
     gpu = only(reader.read())
     assert set(gpu.absent) == RATES
@@ -107,10 +103,10 @@ def test_the_first_look_tells_no_rate(install: Install, reader: NvmlReader) -> N
     assert gpu.values["power_w"] == 512.5
 
 
-def test_after_a_pause_the_next_look_is_a_first_one(
+def test_after_a_pause_the_next_reading_has_no_rate(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An average over a minute is no second's; the look after it tells again."""
+    """An average over a minute is not the rate of a second."""
     install(Card())
     second(reader, clock)
     clock.s += 60
@@ -121,10 +117,10 @@ def test_after_a_pause_the_next_look_is_a_first_one(
     assert "dram_bandwidth_ratio" in only(reader.read()).values
 
 
-def test_looks_too_close_do_not_lose_the_one_before(
+def test_a_reading_that_comes_too_soon_keeps_the_previous_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver refreshes its counters ten times a second."""
+    """The driver updates its counters ten times a second."""
     install(Card())
     reader.read()
     clock.s += 0.05
@@ -134,7 +130,6 @@ def test_looks_too_close_do_not_lose_the_one_before(
 
 
 def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) -> None:
-    """However often it is looked at; none is left at the end."""
     driver = install(Card(), Card(uuid="GPU-2"))
     reader = NvmlReader(clock=clock)
     for _ in range(5):
@@ -145,10 +140,8 @@ def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) ->
     assert (driver.buffers, driver.open) == (set(), 0)
 
 
-def test_an_older_gpu_tells_all_but_rates(
-    install: Install, reader: NvmlReader, clock: Clock
-) -> None:
-    """With the way out; time in which memory was touched never stands in for bandwidth."""
+def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, clock: Clock) -> None:
+    """The time in which memory was used never replaces bandwidth."""
     driver = install(Card(supports_gpm=False))
     gpu = only(second(reader, clock))
     assert set(gpu.absent) == RATES
@@ -161,7 +154,6 @@ def test_an_older_gpu_tells_all_but_rates(
 def test_a_metric_that_fails_costs_itself(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """Each has its own result; NaN, less than nothing and more than all cannot be."""
     install(
         Card(
             gpm={DRAM: 62.5, SM: 250.0, 5: float("nan"), 20: -1.0, 21: 2.0},
@@ -184,43 +176,30 @@ def test_a_metric_that_fails_costs_itself(
 def test_a_hair_over_the_whole_is_the_whole(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """Two clocks differ by so much."""
+    """Two clocks differ by this much."""
     install(Card(gpm={DRAM: 100.4}))
     assert only(second(reader, clock)).values["dram_bandwidth_ratio"] == 1.0
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
-def test_what_the_library_says_at_the_start_is_told(
-    install: Install, reader: NvmlReader, name: str
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
+def test_each_error_at_the_start_becomes_a_reason(
+    install: Install, reader: NvmlReader, function: str, name: str
 ) -> None:
-    """Every code NVML documents; nothing is left open, and the next look tries again."""
     driver = install(Card())
-    driver.failing["nvmlInitWithFlags"] = getattr(pynvml, name)
-    with pytest.raises(ReaderError) as told:
+    driver.failing[function] = getattr(pynvml, name)
+    with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert told.value.absence.why is CODES[name]
-    assert told.value.absence.detail.startswith("NVML: ")
+    assert (caught.value.absence.why, driver.open) == (CODES[name], 0)
+    assert caught.value.absence.detail.startswith("NVML: ")
     driver.failing.clear()
     assert only(reader.read()).gpu == "GPU-1"
-
-
-@pytest.mark.parametrize("name", ANY_CODE)
-def test_what_the_library_says_of_its_gpus_is_told(
-    install: Install, reader: NvmlReader, name: str
-) -> None:
-    """Where not even their number can be had; it is opened anew."""
-    driver = install(Card())
-    driver.failing["nvmlDeviceGetCount_v2"] = getattr(pynvml, name)
-    with pytest.raises(ReaderError) as told:
-        reader.read()
-    assert (told.value.absence.why, driver.open) == (CODES[name], 0)
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
 def test_a_gpu_that_fails_costs_itself(
     install: Install, reader: NvmlReader, clock: Clock, name: str
 ) -> None:
-    """Whatever its code, the other is told in full."""
     install(
         Card(failing={"nvmlDeviceGetHandleByIndex_v2": getattr(pynvml, name)}), Card(uuid="GPU-2")
     )
@@ -236,7 +215,6 @@ def test_a_gpu_that_fails_costs_itself(
 def test_a_measurement_that_fails_is_absent_with_the_reason(
     install: Install, reader: NvmlReader, clock: Clock, function: str, name: str
 ) -> None:
-    """It and no other; unless the code says that the whole GPU is gone."""
     install(Card(failing={function: getattr(pynvml, name)}))
     reading = second(reader, clock)
     if CODES[name] in GONE:
@@ -259,7 +237,6 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
 def test_counters_that_fail_leave_the_rest(
     install: Install, reader: NvmlReader, clock: Clock, function: str, name: str
 ) -> None:
-    """And hold no buffer back; once they work again, two looks tell."""
     driver = install(Card())
     driver.failing[function] = getattr(pynvml, name)
     reading = second(reader, clock)
@@ -273,8 +250,7 @@ def test_counters_that_fail_leave_the_rest(
     assert driver.buffers == set()
 
 
-def test_a_gpu_whose_processes_are_hidden_says_so(install: Install, reader: NvmlReader) -> None:
-    """None is not "nobody"."""
+def test_hidden_processes_are_unknown(install: Install, reader: NvmlReader) -> None:
     driver = install(Card())
     assert only(reader.read()).processes == frozenset()
     driver.failing["nvmlDeviceGetComputeRunningProcesses_v3"] = pynvml.NVML_ERROR_NO_PERMISSION
@@ -284,8 +260,9 @@ def test_a_gpu_whose_processes_are_hidden_says_so(install: Install, reader: Nvml
 def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """NVML learns of its return only when it is opened anew: every half minute, for so long as
-    one is lost, at the price of one look at the others' rates."""
+    """NVML must be opened again to find it, every half minute, which costs one reading of the
+    others' rates.
+    """
     lost, other = Card(), Card(uuid="GPU-2")
     driver = install(lost, other)
     second(reader, clock)
@@ -310,7 +287,7 @@ def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
 def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """Another container's: it will not come back, and the others' rates are worth more."""
+    """It belongs to another container and will not come back."""
     forbidden = {"nvmlDeviceGetHandleByIndex_v2": pynvml.NVML_ERROR_NO_PERMISSION}
     driver = install(Card(failing=forbidden), Card(uuid="GPU-2"))
     for _ in range(4):
@@ -319,9 +296,8 @@ def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
     assert driver.calls["nvmlInitWithFlags"] == 1
 
 
-def test_slices_are_told_one_by_one(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Each with its own memory, rates and processes; power and energy are the card's alone, and
-    what a slice may have of the bus nobody says. A place that is not taken is no failure."""
+def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, clock: Clock) -> None:
+    """Power and energy belong to the card. An empty slot is no failure."""
     install(Card(slices=[Slice("MIG-a", 3, processes=[7]), None, Slice("MIG-b", 5, {SM: 10.0})]))
     reading = second(reader, clock)
     assert reading.failures == ()
@@ -341,10 +317,10 @@ def test_slices_are_told_one_by_one(install: Install, reader: NvmlReader, clock:
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
-def test_a_gpu_that_cannot_say_whether_it_is_sliced_is_whole(
+def test_a_gpu_without_a_mig_mode_is_whole(
     install: Install, reader: NvmlReader, clock: Clock, name: str
 ) -> None:
-    """As every GPU before Ampere."""
+    """GPUs before Ampere have none."""
     install(Card(failing={"nvmlDeviceGetMigMode": getattr(pynvml, name)}))
     reading = second(reader, clock)
     if CODES[name] not in GONE:
@@ -354,7 +330,7 @@ def test_a_gpu_that_cannot_say_whether_it_is_sliced_is_whole(
 def test_an_older_driver_lacks_what_it_lacks(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """Functions that it does not have; what holds the clock back it tells by its older name."""
+    """It lacks functions and has the older name for throttle reasons."""
     driver = install(Card(reasons=0x8))
     driver.old = {
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -372,30 +348,27 @@ def test_an_older_driver_lacks_what_it_lacks(
 def test_without_a_driver_there_is_no_gpu(
     reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on most machines: the library is not there."""
-
     def nowhere(_name: str) -> None:
         raise OSError("cannot open shared object file")
 
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "CDLL", nowhere)
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert told.value.absence.why is Why.NO_LIBRARY
+    assert caught.value.absence.why is Why.NO_LIBRARY
 
 
-def test_a_driver_without_a_gpu_says_so(install: Install, reader: NvmlReader) -> None:
-    """And is closed until somebody looks again."""
+def test_a_driver_without_a_gpu_is_a_reason(install: Install, reader: NvmlReader) -> None:
     driver = install()
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert (told.value.absence.why, driver.open) == (Why.NO_GPU, 0)
+    assert (caught.value.absence.why, driver.open) == (Why.NO_GPU, 0)
 
 
-def test_without_the_package_the_way_out_is_told(
+def test_a_missing_package_is_named_with_its_extra(
     reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip's name is not the module's."""
+    """pip's name differs from the module's."""
     really = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -409,19 +382,17 @@ def test_without_the_package_the_way_out_is_told(
 
 
 def test_a_new_code_of_nvidia_is_named_by_its_number(install: Install, reader: NvmlReader) -> None:
-    """Rather than lost."""
     driver = install(Card())
     driver.failing["nvmlInitWithFlags"] = 77
-    with pytest.raises(ReaderError) as told:
+    with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert str(told.value) == "failed (NVML error 77)"
+    assert str(caught.value) == "failed (NVML error 77)"
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetGpuInstanceId"])
 def test_a_slice_that_fails_costs_itself(
     install: Install, reader: NvmlReader, clock: Clock, function: str
 ) -> None:
-    """The card and the other slices are told; which it was is said."""
     card = Card(slices=[Slice("MIG-a", 3), Slice("MIG-b", 5)])
     driver = install(card)
     do = getattr(driver, f"do_{function}")

@@ -1,5 +1,3 @@
-"""What is sent to a collector elsewhere is what that collector reads."""
-
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -34,7 +32,6 @@ _samples = st.builds(
 
 @given(st.lists(_samples, max_size=6, unique_by=lambda s: (s.replica, s.gpu, s.at_unix_ns)))
 def test_a_sample_comes_back_as_it_was(samples: Sequence[GpuSample]) -> None:
-    """Of several replicas in one message; what is unknown stays unknown."""
     batch = normalise_points(message(samples), NOW_UNIX_NS)
     assert not batch.refused
     assert not batch.skipped

@@ -1,5 +1,3 @@
-"""Whose a process is: sure, or nobody's."""
-
 import pytest
 
 from collector.gpus.process_replica import EngineProcess, by_process, host_of, replica_of
@@ -16,7 +14,7 @@ def process(
     began_s: float | None = BEGAN_S,
     program: str | None = "python",
 ) -> Process:
-    """In a container where it has a number of its own."""
+    """A process in a container, with its own number there."""
     return Process(pid, own_pid or pid, own_pid is not None, began_s, program)
 
 
@@ -26,18 +24,18 @@ WORKER = [process(90), process(80), process(70), process(50)]
 def whose(
     ancestry: list[Process], *known: EngineProcess, container: str | None = None
 ) -> str | None:
-    """The replica of the first of them."""
+    """Return the replica of the first of them."""
     return replica_of(ancestry, by_process(known), HERE, lambda _pid: container)
 
 
 @pytest.mark.parametrize("pid", [90, 80, 70])
 def test_an_ancestor_that_an_engine_named_is_the_replicas(pid: int) -> None:
-    """Workers compute; their API server tells."""
+    """Workers compute, and their API server sends the samples."""
     assert whose(WORKER, EngineProcess("gpu-host:8000", pid, COUNTS_NS)) == "gpu-host:8000"
 
 
 def test_another_machines_process_of_that_number_is_not_meant() -> None:
-    """A default name says the host; a chosen one does not, and the start must agree."""
+    """A default name has the host; for a chosen name the start must agree."""
     assert whose(WORKER, EngineProcess("other:8000", 70, COUNTS_NS)) is None
     assert whose(WORKER, EngineProcess("chat-0", 70, COUNTS_NS)) == "chat-0"
     long_ago = round((BEGAN_S - 60) * 1e9)
@@ -48,13 +46,12 @@ def test_another_machines_process_of_that_number_is_not_meant() -> None:
 
 
 def test_this_machine_goes_before_a_chosen_name() -> None:
-    """Of two that could be meant."""
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("gpu-host:8000", 70, COUNTS_NS)]
     assert whose(WORKER, *known) == "gpu-host:8000"
 
 
 def test_of_two_chosen_names_neither_is_sure() -> None:
-    """Better nobody's than the wrong one's."""
+    """A missing owner is better than a wrong one."""
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("chat-1", 70, COUNTS_NS)]
     assert whose(WORKER, *known) is None
 
@@ -65,7 +62,7 @@ LAUNCHED = [process(90), process(80), process(60), process(50, program="bash")]
 
 @pytest.mark.parametrize("own_pid", [None, 7], ids=["here", "in a container"])
 def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
-    """With several API servers the launcher tells nothing, and they do."""
+    """With several API servers the launcher sends no samples, and its other children do."""
     servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
     known = by_process([EngineProcess("chat-0", own_pid or 70, COUNTS_NS)])
 
@@ -87,7 +84,7 @@ def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
     ids=["a shell", "hidden", "another program", "another time", "unknown time"],
 )
 def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister: Process) -> None:
-    """Two servers that somebody started from one shell or supervisor."""
+    """Two servers may share a shell or supervisor."""
     known = by_process([EngineProcess("chat-0", 70, None)])
     chain = [process(90), process(80), launcher]
 
@@ -98,7 +95,7 @@ def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister:
 
 
 def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
-    """An agent in the same pod sees it as number 1, and the pod's name is our own."""
+    """An agent in the same pod sees the server as process 1, and the pod's name is its own."""
     assert (
         whose([process(90), process(1)], EngineProcess("gpu-host:8000", 1, COUNTS_NS))
         == "gpu-host:8000"
@@ -107,7 +104,7 @@ def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
 
 @pytest.mark.parametrize("replica", ["chat-0", "chat-0:8000"])
 def test_a_container_is_known_by_its_name(replica: str) -> None:
-    """A pod's name is its host's name, and every pod's server is number 1."""
+    """A pod's name is its host name, and every pod's server is process 1."""
     pod = [process(900, 12), process(880, 1), process(860)]
     known = [
         EngineProcess(replica, 1, COUNTS_NS),
@@ -119,7 +116,6 @@ def test_a_container_is_known_by_its_name(replica: str) -> None:
 
 
 def test_a_container_that_cannot_be_seen_into_is_the_only_one_it_can_be() -> None:
-    """Where one name alone was chosen, and the start agrees."""
     pod = [process(900, 12), process(880, 1)]
     assert whose(pod, EngineProcess("chat-0", 1, COUNTS_NS)) == "chat-0"
     assert whose(pod, EngineProcess("elsewhere:8000", 1, COUNTS_NS)) is None
@@ -129,6 +125,5 @@ def test_a_container_that_cannot_be_seen_into_is_the_only_one_it_can_be() -> Non
     ("replica", "host"),
     [("gpu-host:8000", "gpu-host"), ("fd00::1:80", "fd00::1"), ("chat-0", None), (":8000", None)],
 )
-def test_a_name_says_its_host_or_does_not(replica: str, host: str | None) -> None:
-    """As the instrumentation makes it: host:port."""
+def test_a_default_name_has_its_host(replica: str, host: str | None) -> None:
     assert host_of(replica) == host

@@ -1,5 +1,3 @@
-"""/proc, read from a tree of the tests' own."""
-
 import os
 import subprocess
 import sys
@@ -13,9 +11,8 @@ from tests.collector.gpus.conftest import BOOTED_S, FakeProc
 PYTHON = "/usr/bin/python3.12"
 
 
-def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
-    """Each with its number, its own number in a container, and when it began; whatever a
-    process is called."""
+def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
+    """Each has its number, its number in a container, and its start."""
     proc.add(60, 50, started_s=BOOTED_S + 7.25)
     proc.add(70, 60, own_pid=1)
     assert list(proc.processes().ancestry(70)) == [
@@ -26,14 +23,13 @@ def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
 
 
 def test_the_first_of_a_machine_is_no_ancestor_and_that_of_a_container_is(proc: FakeProc) -> None:
-    """Of everybody, the one; the other may be the server itself, seen from beside it."""
+    """In a container the first process may be the server itself."""
     assert [each.pid for each in proc.processes().ancestry(50)] == [50]
     (proc.root / "2" / "status").unlink()
     assert [each.pid for each in proc.processes().ancestry(50)] == [50, 1]
 
 
 def test_a_process_that_is_gone_has_no_ancestors(proc: FakeProc) -> None:
-    """It may end between two looks; half a chain is what was seen."""
     proc.add(60, 59)
     assert [each.pid for each in proc.processes().ancestry(60)] == [60]
     assert list(proc.processes().ancestry(61)) == []
@@ -47,7 +43,6 @@ def test_a_chain_without_end_ends(proc: FakeProc) -> None:
 
 
 def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
-    """One may end between two looks; a kernel may not tell."""
     proc.add(60, 50)
     proc.add(61, 50)
     assert [each.pid for each in proc.processes().children(50)] == [60, 61]
@@ -57,7 +52,7 @@ def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
 
 
 def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
-    """The rest of an environment is nobody's business."""
+    """Other variables may hold secrets."""
     proc.add(60, 50, visible="0,1")
     proc.add(61, 50)
     processes = proc.processes()
@@ -67,7 +62,6 @@ def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
 
 
 def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
-    """Another user's."""
     proc.add(60, 50, hostname="chat-0")
     assert proc.processes().hostname(60) == "chat-0"
     assert proc.processes().hostname(50) is None
@@ -78,8 +72,7 @@ def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
     assert (first.started_unix_s, first.program) == (None, None)
 
 
-def test_this_machine_tells_of_this_process() -> None:
-    """The real /proc, where there is one."""
+def test_this_process_is_found_in_the_real_proc() -> None:
     if not Path("/proc/self/status").exists():
         return
     first, *others = Processes().ancestry(os.getpid())
@@ -98,7 +91,6 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="there is no /proc")
 def test_the_port_that_a_process_listens_on_is_found_in_the_real_proc() -> None:
-    """By its own sockets, among all of the machine's."""
     with subprocess.Popen(
         [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:

@@ -1,6 +1,3 @@
-"""Readers are asked again and again; what one does wrong costs that one, and where there is no
-GPU nobody hears of it."""
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
@@ -13,20 +10,19 @@ from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Why
 from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
-from tests.collector.gpus.making import of_dcgm, told
+from tests.collector.gpus.making import of_dcgm, reading
 
 Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that answers in turn, the last for ever."""
+    """A reader that gives these answers in order, and repeats the last."""
 
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
 
     async def read(self) -> Reading:
-        """The next."""
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -35,14 +31,13 @@ class Answers:
 
 
 class Kept:
-    """What was handed on, or refused."""
+    """Takes samples, or refuses them."""
 
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
         self.refusal: Exception | None = None
 
     async def __call__(self, samples: Sequence[GpuSample]) -> None:
-        """Take them."""
         if self.refusal is not None:
             raise self.refusal
         self.samples.extend(samples)
@@ -50,14 +45,11 @@ class Kept:
 
 @pytest.fixture
 def kept() -> Kept:
-    """What was handed on."""
     return Kept()
 
 
 @pytest.fixture
 def sampler(proc: FakeProc, kept: Kept) -> Make:
-    """Of these readers."""
-
     def make(*readers: GpuReader, **about: object) -> GpuSampler:
         owners = Owners(
             "gpu-host", proc.processes(), configured_owners_of(["*=chat-0", "GPU-typo=x"])
@@ -68,7 +60,7 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
 
 
 def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
-    """Ask each once, in turn."""
+    """Ask each reader once, in order."""
 
     async def run() -> None:
         for reader in readers:
@@ -78,13 +70,12 @@ def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
 
 
 def absent(why: Why) -> ReaderError:
-    """A reader that tells nothing."""
+    """A reader without a GPU."""
     return ReaderError(Absence(why))
 
 
-def test_what_is_told_is_handed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
-    """And how it stands with the reader."""
-    reader = GpuReader("nvml", Answers(Reading((told("GPU-1"), told("GPU-2")))))
+def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
+    reader = GpuReader("nvml", Answers(Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
     ask(made, reader)
     assert [(each.replica, each.gpu) for each in kept.samples] == [
@@ -98,10 +89,9 @@ def test_what_is_told_is_handed_on_with_its_replica(sampler: Make, kept: Kept) -
 
 
 @pytest.mark.parametrize("why", [Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU])
-def test_where_there_is_no_gpu_it_is_quiet(
+def test_without_a_gpu_nothing_is_logged(
     sampler: Make, caplog: pytest.LogCaptureFixture, why: Why
 ) -> None:
-    """No failure, nothing in the log; but the reason for who asks."""
     reader = GpuReader("nvml", Answers(absent(why)))
     made = sampler(reader)
     ask(made, reader, reader)
@@ -111,11 +101,10 @@ def test_where_there_is_no_gpu_it_is_quiet(
     assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
 
 
-def test_a_driver_that_goes_away_is_told_once_and_counted_each_time(
+def test_a_lost_driver_is_logged_once_and_counted_each_time(
     sampler: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was there, so it is missed; and heard of when it is back."""
-    good = Reading((told(),))
+    good = Reading((reading(),))
     reader = GpuReader("nvml", Answers(good, absent(Why.NO_DRIVER), absent(Why.NO_DRIVER), good))
     made = sampler(reader)
     ask(made, reader, reader, reader)
@@ -126,12 +115,11 @@ def test_a_driver_that_goes_away_is_told_once_and_counted_each_time(
     assert (state.up, state.absence) == (True, None)
 
 
-def test_a_gpu_that_is_lost_is_told_once_and_so_is_its_return(
+def test_a_lost_gpu_and_its_return_are_logged_once(
     sampler: Make, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are handed on all the while."""
-    lost = Reading((told("GPU-2"),), (Failure("GPU 0", Absence(Why.LOST)),))
-    reader = GpuReader("nvml", Answers(lost, lost, Reading((told("GPU-1"), told("GPU-2")))))
+    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(Why.LOST)),))
+    reader = GpuReader("nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
     ask(made, reader, reader)
     [state] = made.report()
@@ -148,8 +136,7 @@ def test_a_gpu_that_is_lost_is_told_once_and_so_is_its_return(
 def test_a_defect_of_a_reader_is_a_failure_like_others(
     sampler: Make, kept: Kept, defect: Exception
 ) -> None:
-    """Whatever a library raises."""
-    reader = GpuReader("amd_smi", Answers(defect, Reading((told(),))))
+    reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
     made = sampler(reader)
     ask(made, reader)
     [state] = made.report()
@@ -159,9 +146,8 @@ def test_a_defect_of_a_reader_is_a_failure_like_others(
     assert len(kept.samples) == 1
 
 
-def test_a_store_that_takes_nothing_costs_that_look(sampler: Make, kept: Kept) -> None:
-    """And is said of the reader, for nobody else will."""
-    reader = GpuReader("nvml", Answers(Reading((told(),))))
+def test_a_failing_store_costs_one_reading(sampler: Make, kept: Kept) -> None:
+    reader = GpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")
     ask(made, reader)
@@ -172,17 +158,14 @@ def test_a_store_that_takes_nothing_costs_that_look(sampler: Make, kept: Kept) -
     assert (state.up, len(kept.samples)) == (True, 1)
 
 
-def test_a_gpu_that_two_tell_of_is_handed_on_once(sampler: Make, kept: Kept) -> None:
-    """By who tells more."""
-    nvml = GpuReader("nvml", Answers(Reading((told(values={"dram_bandwidth_ratio": 0.5}),))))
+def test_a_gpu_of_two_readers_is_passed_on_once(sampler: Make, kept: Kept) -> None:
+    nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
     dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
     ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
     assert [str(each.source) for each in kept.samples] == ["nvml", "nvml"]
 
 
 def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """Every second; every minute where there is nothing; and a claim of a GPU that never came
-    is told."""
     pauses: list[float] = []
     enough = asyncio.Event()
 
@@ -193,7 +176,7 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
             await asyncio.Event().wait()
         await asyncio.sleep(0)
 
-    here = GpuReader("nvml", Answers(Reading((told(),))))
+    here = GpuReader("nvml", Answers(Reading((reading(),))))
     nothing = GpuReader("amd_smi", Answers(absent(Why.NO_PACKAGE)))
 
     async def run() -> None:

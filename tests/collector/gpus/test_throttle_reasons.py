@@ -1,5 +1,3 @@
-"""Bits of NVIDIA's mask as words."""
-
 import pynvml
 import pytest
 
@@ -9,7 +7,6 @@ from telemetry.gpus import THROTTLE_REASONS
 
 
 def test_every_bit_of_the_package_has_its_word() -> None:
-    """And every word is known where it is told on."""
     known = {
         getattr(pynvml, name)
         for name in dir(pynvml)
@@ -21,7 +18,7 @@ def test_every_bit_of_the_package_has_its_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"),
+    ("mask", "words"),
     [
         (0, ""),
         (IDLE, ""),
@@ -30,6 +27,5 @@ def test_every_bit_of_the_package_has_its_word() -> None:
         (0x8000, "reason_0x8000"),
     ],
 )
-def test_a_mask_is_read_as_words(mask: int, told: str) -> None:
-    """Idleness holds nothing back; a bit that is not known is named by its number."""
-    assert reasons_of(mask) == told
+def test_a_mask_is_read_as_words(mask: int, words: str) -> None:
+    assert reasons_of(mask) == words

@@ -1,5 +1,3 @@
-"""The fair queue: who has used the least time is served first."""
-
 from functools import partial
 
 import pytest
@@ -16,7 +14,6 @@ class _Clock:
 
 
 def test_an_expensive_sender_waits_for_a_cheap_one() -> None:
-    """Twice the time is half the turns."""
     clock, order = _Clock(), list[str]()
     queue = FairQueue(clock=clock)
 
@@ -34,7 +31,7 @@ def test_an_expensive_sender_waits_for_a_cheap_one() -> None:
 
 
 def test_a_new_sender_owes_nothing_and_is_owed_nothing() -> None:
-    """It begins where the one that was served last began."""
+    """It begins where the last served sender began."""
     clock, order = _Clock(), list[str]()
     queue = FairQueue(clock=clock)
 
@@ -53,8 +50,7 @@ def test_a_new_sender_owes_nothing_and_is_owed_nothing() -> None:
     assert order == ["old", "old", "new", "old", "new", "old", "new", "new"]
 
 
-def test_results_and_errors_reach_the_one_who_waits() -> None:
-    """None is a result."""
+def test_results_and_errors_reach_the_waiting_caller() -> None:
     queue = FairQueue()
     fine, none = queue.put("a", lambda: 1), queue.put("a", lambda: None)
     failed = queue.put("a", lambda: [][0])
@@ -68,7 +64,6 @@ def test_results_and_errors_reach_the_one_who_waits() -> None:
 
 
 def test_what_is_refused_or_cancelled_is_not_done() -> None:
-    """The queue is empty afterwards."""
     queue, done = FairQueue(), list[int]()
     cancelled = queue.put("a", lambda: done.append(1))
     assert cancelled.cancel()
@@ -82,7 +77,6 @@ def test_what_is_refused_or_cancelled_is_not_done() -> None:
 
 
 def test_a_sender_with_too_much_load_is_passed_over() -> None:
-    """Until some of it is removed; others are served."""
     queue, order = FairQueue(max_load=10), list[str]()
 
     def work(peer: str, load: int) -> None:

@@ -1,5 +1,3 @@
-"""Memory for messages: reserved by sender and in all, released whatever happens."""
-
 import pytest
 
 from collector.counters import Counters
@@ -19,7 +17,6 @@ def _rooms(counters: Counters, **limits: int) -> MessageMemory:
 
 
 def test_bytes_are_limited_by_sender_and_in_all() -> None:
-    """What does not fit is not reserved."""
     counters = Counters()
     rooms = _rooms(counters)
     first, second, other = rooms.enter("a"), rooms.enter("a"), rooms.enter("b")
@@ -37,7 +34,7 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """Also those that hold nothing yet."""
+    """Also those that hold no bytes yet."""
     rooms = _rooms(Counters())
     held = [rooms.enter("a"), rooms.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):
@@ -51,7 +48,6 @@ def test_messages_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_alone_a_message_of_any_size_is_accepted() -> None:
-    """Its size is limited elsewhere."""
     counters = Counters()
     with _rooms(counters).enter("a") as room:
         room.grow(1000)
@@ -61,7 +57,6 @@ def test_alone_a_message_of_any_size_is_accepted() -> None:
 
 
 def test_a_room_that_was_moved_is_released_once() -> None:
-    """By the one that has it now."""
     counters = Counters()
     with _rooms(counters).enter("a") as room:
         room.grow(10)

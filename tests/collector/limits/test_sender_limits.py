@@ -1,5 +1,3 @@
-"""Rates: what one sender, and all of them, may send a second."""
-
 import pytest
 
 from collector.errors import ThrottledError
@@ -18,8 +16,8 @@ def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
     return Rates(Limits(max_peer_bytes_per_s=peer, max_bytes_per_s=total), clock)
 
 
-def test_a_sender_above_its_rate_is_told_when_to_come_again() -> None:
-    """A second's worth at once, one message more on credit, then nothing until it is paid."""
+def test_a_sender_above_its_rate_gets_a_retry_time() -> None:
+    """It may send one second's worth at once, and one message more on credit."""
     clock = _Clock()
     rates = _rates(clock)
     rates.charge("a", 9_000)
@@ -31,8 +29,7 @@ def test_a_sender_above_its_rate_is_told_when_to_come_again() -> None:
     rates.charge("a", 1)
 
 
-def test_one_senders_haste_is_not_the_others() -> None:
-    """Each address has its own rate, until all of them together have used up theirs."""
+def test_each_sender_has_its_own_rate() -> None:
     rates = _rates(_Clock())
     rates.charge("a", 10_000)
     with pytest.raises(ThrottledError, match="this address"):
@@ -44,7 +41,6 @@ def test_one_senders_haste_is_not_the_others() -> None:
 
 
 def test_empty_messages_are_counted_too() -> None:
-    """Work is not only bytes."""
     rates = _rates(_Clock(), peer=10 * MESSAGE_BYTES)
     for _ in range(11):
         rates.charge("a", 0)
@@ -52,8 +48,7 @@ def test_empty_messages_are_counted_too() -> None:
         rates.charge("a", 0)
 
 
-def test_senders_without_end_are_forgotten() -> None:
-    """Memory is bounded whoever comes."""
+def test_memory_for_senders_is_bounded() -> None:
     rates = _rates(_Clock(), total=1e12)
     for number in range(2 * MOST_PEERS):
         rates.charge(str(number), 0)
@@ -62,7 +57,6 @@ def test_senders_without_end_are_forgotten() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_must_be_above_zero(value: float) -> None:
-    """The error names the limit and the value."""
     with pytest.raises(ValueError, match="max_bytes_per_s must be above 0, not"):
         Limits(max_bytes_per_s=value)
 
@@ -83,8 +77,7 @@ def test_a_host_is_one_sender_whichever_of_its_addresses_it_uses(address: str, n
     assert sender(address) == name
 
 
-def test_what_decompressing_brought_to_light_is_counted() -> None:
-    """Afterwards: the message is taken, the next one pays for it."""
+def test_decompressed_bytes_are_counted_afterwards() -> None:
     rates = _rates(_Clock())
     rates.charge("a", 100)
     rates.add("a", 20_000)

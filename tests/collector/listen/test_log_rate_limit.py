@@ -1,5 +1,3 @@
-"""Log lines: a few of each in a period, the others counted."""
-
 import logging
 
 import pytest
@@ -8,7 +6,6 @@ from collector.listen.log_rate_limit import LINES, PERIOD_S, LogLimit
 
 
 def test_a_line_of_code_logs_a_few_times_a_period(caplog: pytest.LogCaptureFixture) -> None:
-    """Another line has its own count; the next period says how many were left out."""
     now = [0.0]
     log = logging.getLogger("a log of this test")
     log.addFilter(LogLimit(lambda: now[0]))

@@ -1,4 +1,4 @@
-"""Payloads that are almost right: real ones, spoilt by a seeded hand. And who sends them."""
+"""Payloads that are almost right, altered by a seeded generator, and what sends them."""
 
 import base64
 import gzip
@@ -27,7 +27,7 @@ _ODD_JSON = (b"null", b"[]", b"{}", b'""', b"-1", b"1e999", b'"\\ud800"', b"[" *
 
 
 def json_of(message: ExportTraceServiceRequest) -> bytes:
-    """A message in OTLP's JSON."""
+    """Return a message in OTLP's JSON."""
 
     def walk(given: Any) -> Any:
         if isinstance(given, list):
@@ -43,7 +43,7 @@ def json_of(message: ExportTraceServiceRequest) -> bytes:
 
 
 def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
-    """So many payloads, each spoilt in one to four places; the same seed, the same payloads."""
+    """Return so many payloads, each altered in one to four places by the seed."""
     chance = random.Random(seed)
     odd = _ODD_JSON if text else _ODD
     for _ in range(number):
@@ -70,7 +70,7 @@ def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes
 
 
 def answers(door: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
-    """Send each to a door; what is answered, in order."""
+    """Send each payload, and return the answers in order."""
     return _by_grpc(port, bodies) if door == "grpc" else _by_http(door, port, bodies)
 
 

@@ -1,5 +1,3 @@
-"""Data points become engine samples; what is wrong costs its own value and no other."""
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,9 +5,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -53,13 +49,12 @@ def _points(message: Message) -> int:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """A name added to the wire and forgotten here would be lost in silence."""
+    """A metric name without a field would be lost silently."""
     assert set(FIELDS) == set(names.UNITS)
     assert {field.name for field in FIELDS.values()} <= set(EngineSample.__dataclass_fields__)
 
 
 def test_an_export_becomes_one_sample(metrics_message: Factory, now_unix_ns: int) -> None:
-    """All points of one engine and instant, under the labels of their resource."""
     batch = normalise_points(metrics_message().SerializeToString(), now_unix_ns)
     assert batch.samples == [
         EngineSample(
@@ -88,10 +83,9 @@ def test_an_export_becomes_one_sample(metrics_message: Factory, now_unix_ns: int
     assert (batch.accepted, batch.refused.total(), batch.skipped.total()) == (12, 0, 0)
 
 
-def test_processors_time_is_told_of_process_engine_and_host(
+def test_cpu_time_of_process_engine_and_host_is_read(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
-    """What a busy front end, a busy engine core and a busy machine are told apart by."""
     metrics = metrics_message(
         gauges={names.HOST_CPUS: 16},
         totals={
@@ -110,7 +104,6 @@ def test_processors_time_is_told_of_process_engine_and_host(
 def test_engines_of_one_process_make_samples_of_their_own(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
-    """Data-parallel engines report through one process."""
     message, second = metrics_message(), metrics_message(engine=1)
     message.resource_metrics.extend(second.resource_metrics)
     samples = normalise_points(message.SerializeToString(), now_unix_ns).samples
@@ -118,7 +111,7 @@ def test_engines_of_one_process_make_samples_of_their_own(
 
 
 def test_a_number_may_travel_as_the_other_kind(metrics_message: Factory, now_unix_ns: int) -> None:
-    """A whole double is a count, an integer is a duration; the field's type decides."""
+    """A whole double is a count and an integer a duration; the field's type decides."""
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
     _point(message, names.BUSY_TIME).as_int = 12
@@ -127,8 +120,7 @@ def test_a_number_may_travel_as_the_other_kind(metrics_message: Factory, now_uni
     assert (sample.busy_s_total, type(sample.busy_s_total)) == (12.0, float)
 
 
-def test_failures_told_by_hook_add_up(metrics_message: Factory, now_unix_ns: int) -> None:
-    """The sample holds one total, whichever hook failed."""
+def test_failures_by_hook_add_up(metrics_message: Factory, now_unix_ns: int) -> None:
     message = metrics_message(totals={names.HOOK_FAILURES: 2})
     points = _metric(message, names.HOOK_FAILURES).sum.data_points
     other = points.add()
@@ -140,7 +132,7 @@ def test_failures_told_by_hook_add_up(metrics_message: Factory, now_unix_ns: int
 
 
 def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns: int) -> None:
-    """A real engine's R² begins there, and is no mistake; other measurements may not."""
+    """An engine's R² may start below zero; no other measurement may be negative."""
     message = metrics_message(gauges={names.STEP_MODEL_R_SQUARED: -6.5})
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
     [sample] = batch.samples
@@ -150,7 +142,7 @@ def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns
 def test_an_engine_that_has_counted_nothing_counts_from_now(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
-    """Gauges carry no start on the wire, and are worth keeping all the same."""
+    """Gauges have no start in OTLP."""
     message = metrics_message(totals={})
     scoped = message.resource_metrics[0].scope_metrics[0]
     kept = [metric for metric in scoped.metrics if metric.HasField("gauge")]
@@ -161,7 +153,6 @@ def test_an_engine_that_has_counted_nothing_counts_from_now(
 
 
 def test_other_metrics_are_skipped_and_counted(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Another scope, an unknown name, and a point that says it has no value."""
     message = metrics_message()
     _metric(message, names.WAITING).name = "tailspan.engine.mood"
     _point(message, names.RUNNING).flags = 1
@@ -217,10 +208,7 @@ def _no_engine(message: Message) -> None:
         (_at(names.STEPS, time_unix_nano=2**64 - 1), Refusal.IN_THE_FUTURE),
         (_at(names.STEPS, start_time_unix_nano=0), Refusal.MISSING_START),
         (_at(names.STEPS, start_time_unix_nano=1), Refusal.INSTANT_OUT_OF_RANGE),
-        (
-            _at(names.STEPS, start_time_unix_nano=1_790_000_001 * 10**9),
-            Refusal.ENDS_BEFORE_START,
-        ),
+        (_at(names.STEPS, start_time_unix_nano=1_790_000_001 * 10**9), Refusal.ENDS_BEFORE_START),
         (_at(names.BUSY_TIME, as_double=float("inf")), Refusal.NOT_FINITE),
         (_at(names.BUSY_TIME, as_double=1e12), Refusal.ABSURD_DURATION),
         (_at(names.LONGEST_STEP, as_double=1e6), Refusal.ABSURD_DURATION),
@@ -235,7 +223,6 @@ def _no_engine(message: Message) -> None:
 def test_a_wrong_point_is_refused_and_the_others_kept(
     metrics_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
 ) -> None:
-    """The sample comes without that value: unknown, not 0."""
     message = metrics_message()
     spoil(message)
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
@@ -254,10 +241,10 @@ def test_a_wrong_point_is_refused_and_the_others_kept(
         ((names.SERVICE_INSTANCE_ID, names.SERVICE_NAME), Refusal.MISSING_REPLICA),
     ],
 )
-def test_a_sample_of_nobody_is_refused(
+def test_a_sample_without_replica_or_process_is_refused(
     metrics_message: Factory, now_unix_ns: int, missing: tuple[str, ...], reason: Refusal
 ) -> None:
-    """Without replica or process, two senders' totals would be mixed into one."""
+    """Otherwise the totals of two senders would be mixed."""
     message = metrics_message()
     attributes = message.resource_metrics[0].resource.attributes
     kept = [each for each in attributes if each.key not in missing]
@@ -271,7 +258,6 @@ def test_a_sample_of_nobody_is_refused(
 @settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_random_bytes_are_read_or_refused(body: bytes) -> None:
-    """Whatever decodes is normalised without raising."""
     try:
         message = Message.FromString(body)
     except DecodeError:
@@ -287,8 +273,7 @@ _VALUE = st.one_of(
 
 # A busy machine is no failure: neither the deadline nor the pace of generation is tested.
 @settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(
     values=st.dictionaries(st.sampled_from(sorted(FIELDS)), _VALUE, max_size=4),
@@ -302,7 +287,7 @@ def test_every_mutated_message_is_accounted_for(
     instants: list[int],
     cut: tuple[int, int],
 ) -> None:
-    """Kept, skipped or refused: the counts add up, and what is kept fits a database."""
+    """Points are kept, skipped or refused, and what is kept fits a database."""
     message = metrics_message()
     for metric in _metrics(message):
         if metric.name in values:
@@ -327,7 +312,7 @@ def test_every_mutated_message_is_accounted_for(
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Except for clients that a server does not know: none of its users' requests is missing."""
+    """Requests that were missing a server's client are no loss of its users' requests."""
     message = metrics_message()
     points = _metric(message, names.SPANS_DROPPED).sum.data_points
     for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):

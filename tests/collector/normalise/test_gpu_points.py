@@ -1,11 +1,7 @@
-"""Data points of GPUs become samples; what is wrong costs its own value and no other."""
-
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from tailspan_vllm import names
@@ -59,7 +55,7 @@ def _message(metrics: list[Metric], *, simulated: bool = False) -> bytes:
 
 @pytest.fixture
 def metrics() -> list[Metric]:
-    """One GPU of one replica, throttled."""
+    """One throttled GPU of one replica."""
     made: list[Metric] = []
     about = {names.GPU: "GPU-1", names.GPU_MODEL: "NVIDIA H100", names.GPU_SOURCE: "nvml"}
     for name, value in MEASURED.items():
@@ -75,13 +71,13 @@ def _every_metric() -> Iterator[str]:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """A name added to the wire and forgotten here would be lost in silence."""
+    """A metric name without a field would be lost silently."""
     assert set(FIELDS) == set(names.GPU_UNITS) == set(_every_metric())
     assert {field.name for field in FIELDS.values()} <= set(GpuSample.__dataclass_fields__)
 
 
 def test_an_export_becomes_one_sample(metrics: list[Metric]) -> None:
-    """Energy needs no start: a driver does not say since when it counts."""
+    """Energy needs no start: a driver does not report when its counter began."""
     batch = normalise_points(_message(metrics), NOW_UNIX_NS)
     assert batch.gpus == [
         GpuSample(
@@ -102,17 +98,15 @@ def test_an_export_becomes_one_sample(metrics: list[Metric]) -> None:
     assert (batch.accepted, batch.refused.total(), batch.skipped.total()) == (6, 0, 0)
 
 
-def test_a_gpu_that_is_not_throttled_says_so() -> None:
-    """No reason is "", which is known; a GPU that cannot tell is None."""
+def test_a_gpu_that_is_not_throttled_has_an_empty_reason() -> None:
     made: list[Metric] = []
     _add(made, names.GPU_THROTTLED, 0, **{names.GPU: "0"})
     _add(made, names.GPU_POWER, 80.0, **{names.GPU: "1"})
-    told = normalise_points(_message(made), NOW_UNIX_NS).gpus
-    assert [(each.gpu, each.throttle_reasons) for each in told] == [("0", ""), ("1", None)]
+    shown = normalise_points(_message(made), NOW_UNIX_NS).gpus
+    assert [(each.gpu, each.throttle_reasons) for each in shown] == [("0", ""), ("1", None)]
 
 
-def test_who_measured_is_the_simulator_or_a_sampler_that_is_known(metrics: list[Metric]) -> None:
-    """The numbers of one that is not known are kept."""
+def test_the_source_is_the_simulator_or_a_known_sampler(metrics: list[Metric]) -> None:
     [simulated] = normalise_points(_message(metrics, simulated=True), NOW_UNIX_NS).gpus
     assert (simulated.source, simulated.simulated) == (GpuSource.SIMULATOR, True)
     for metric in metrics:
@@ -125,7 +119,6 @@ def test_who_measured_is_the_simulator_or_a_sampler_that_is_known(metrics: list[
 
 
 def test_a_wrong_point_is_refused_and_the_others_kept(metrics: list[Metric]) -> None:
-    """A percentage, a GPU without a name, a difference where a total is asked for."""
     by_name = {metric.name: metric for metric in metrics}
     by_name[names.GPU_DRAM_UTILIZATION].gauge.data_points[0].as_double = 50.0
     del by_name[names.GPU_POWER].gauge.data_points[0].attributes[:]

@@ -1,5 +1,3 @@
-"""Engine starts at the door: whole ones are kept, wrong ones are refused with a reason."""
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +23,7 @@ def record_of(message: ExportLogsServiceRequest) -> Any:
 
 
 def without(message: ExportLogsServiceRequest, name: str) -> ExportLogsServiceRequest:
-    """The message without an attribute, of its record or its resource."""
+    """The message without an attribute of its record or resource."""
     for bearer in (record_of(message), message.resource_logs[0].resource):
         kept = [pair for pair in bearer.attributes if pair.key != name]
         del bearer.attributes[:]
@@ -33,8 +31,7 @@ def without(message: ExportLogsServiceRequest, name: str) -> ExportLogsServiceRe
     return message
 
 
-def test_a_start_is_told_whole(events_message: Message, now_unix_ns: int) -> None:
-    """Who, since when, on what, and each argument with its type."""
+def test_a_start_is_read_in_full(events_message: Message, now_unix_ns: int) -> None:
     batch = normalise_events(events_message().SerializeToString(), now_unix_ns)
     (start,) = batch.starts
     assert batch.accepted == 1
@@ -56,7 +53,6 @@ def test_a_start_is_told_whole(events_message: Message, now_unix_ns: int) -> Non
 def test_a_change_of_configuration_has_loaded_nothing(
     events_message: Message, now_unix_ns: int
 ) -> None:
-    """The engine was there before."""
     message = events_message(at_unix_ns=now_unix_ns - 10**9)
     (start,) = normalise_events(message.SerializeToString(), now_unix_ns).starts
     assert start.loading_s is None
@@ -65,7 +61,7 @@ def test_a_change_of_configuration_has_loaded_nothing(
 def test_an_event_may_bear_its_name_as_an_attribute(
     events_message: Message, now_unix_ns: int
 ) -> None:
-    """As senders do whose protocol has no field for it yet."""
+    """Some senders' protocol versions have no field for it."""
     message = events_message()
     record_of(message).event_name = ""
     name = AnyValue(string_value=names.ENGINE_STARTED)
@@ -74,7 +70,6 @@ def test_an_event_may_bear_its_name_as_an_attribute(
 
 
 def test_other_records_are_skipped(events_message: Message, now_unix_ns: int) -> None:
-    """Another scope's, and ours under a name that this version does not know."""
     message = events_message()
     record_of(message).event_name = "tailspan.engine.danced"
     stranger = message.resource_logs[0].scope_logs.add()
@@ -92,10 +87,9 @@ def test_other_records_are_skipped(events_message: Message, now_unix_ns: int) ->
         (names.PROCESS_PID, Refusal.MISSING_PROCESS),
     ],
 )
-def test_what_lacks_its_key_is_refused(
+def test_a_start_without_a_key_is_refused(
     events_message: Message, now_unix_ns: int, name: str, reason: Refusal
 ) -> None:
-    """By the name of what is missing."""
     batch = normalise_events(without(events_message(), name).SerializeToString(), now_unix_ns)
     assert not batch.starts
     assert batch.refused == {reason: 1}
@@ -109,10 +103,9 @@ def test_what_lacks_its_key_is_refused(
         ({"arguments": {str(n): n for n in range(MOST_ARGUMENTS + 1)}}, Refusal.TOO_MANY_ARGUMENTS),
     ],
 )
-def test_what_is_absurd_is_refused(
+def test_an_impossible_start_is_refused(
     events_message: Message, now_unix_ns: int, changes: dict[str, Any], reason: Refusal
 ) -> None:
-    """An unset clock, a number that is none, arguments without end."""
     assert normalise_events(events_message(**changes).SerializeToString(), now_unix_ns).refused == {
         reason: 1
     }
@@ -121,7 +114,6 @@ def test_what_is_absurd_is_refused(
 def test_an_argument_that_is_no_scalar_is_refused(
     events_message: Message, now_unix_ns: int
 ) -> None:
-    """A map would need columns that nobody has."""
     message = events_message()
     value = AnyValue(kvlist_value=KeyValueList())
     record_of(message).attributes.append(KeyValue(key=f"{names.ARGUMENT}a", value=value))
@@ -131,7 +123,6 @@ def test_an_argument_that_is_no_scalar_is_refused(
 
 
 def test_an_endless_text_is_cut(events_message: Message, now_unix_ns: int) -> None:
-    """An argument's value as its name."""
     batch = normalise_events(
         events_message(arguments={"n" * 999: "v" * 999}).SerializeToString(), now_unix_ns
     )
@@ -141,7 +132,6 @@ def test_an_endless_text_is_cut(events_message: Message, now_unix_ns: int) -> No
 
 @given(st.binary(max_size=200))
 def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
-    """Nothing raises but the decoder."""
     message = ExportLogsServiceRequest()
     try:
         message.MergeFromString(body)
@@ -153,7 +143,7 @@ def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
 
 
 def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
-    """A request in flight for 20 s, with what the test is about; None leaves an attribute out."""
+    """A request in flight for 20 s, with the given attributes replaced; None removes one."""
     given: dict[str, Any] = {
         names.SERVICE_INSTANCE_ID: "replica-1",
         names.IN_FLIGHT_AGE: 20.0,
@@ -184,7 +174,7 @@ def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
 
 
 def test_a_request_in_flight_is_read_with_its_ages(now_unix_ns: int) -> None:
-    """When it was received follows from how old it was when it was seen."""
+    """Its age when it was seen gives the time it was received."""
     batch = normalise_events(a_report(now_unix_ns).SerializeToString(), now_unix_ns)
     (report,) = batch.in_flight
     assert (batch.accepted, batch.empty) == (1, False)
@@ -216,21 +206,19 @@ def test_a_request_in_flight_is_read_with_its_ages(now_unix_ns: int) -> None:
 def test_a_report_that_cannot_be_true_is_refused(
     now_unix_ns: int, about: dict[str, Any], reason: Refusal
 ) -> None:
-    """With its reason; nothing of it is kept."""
     batch = normalise_events(a_report(now_unix_ns, **about).SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 1}
     assert batch.empty
 
 
-def test_what_is_too_young_is_told_the_limit(now_unix_ns: int) -> None:
-    """So that whoever sends it can mend it."""
+def test_a_report_of_a_young_request_names_the_limit(now_unix_ns: int) -> None:
     about = {names.IN_FLIGHT_AGE: 4.0, names.REPORTED_IN_FLIGHT: None}
     batch = normalise_events(a_report(now_unix_ns, **about).SerializeToString(), now_unix_ns)
     assert batch.complaint == "1 too_young (requests are reported in flight from 5 s on)"
 
 
 def test_a_row_is_set_back_as_its_report_was(now_unix_ns: int) -> None:
-    """A sender whose clock is fast: report and row keep one key."""
+    """The sender's clock is fast, and report and row must keep one key."""
     clocks, ahead_ns = SenderClocks(), 100 * 10**9
     for turn in range(4):
         seen_unix_ns = now_unix_ns + ahead_ns + turn * 10**9

@@ -1,9 +1,5 @@
-"""What unfolds message by message, and what is too much to unfold."""
-
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
@@ -22,7 +18,6 @@ def _message(*spans: Span) -> bytes:
 
 
 def test_the_items_come_with_their_resource_and_scope() -> None:
-    """As many as there are, in order."""
     message = ExportTraceServiceRequest()
     for name in ("a", "b"):
         group = message.resource_spans.add()
@@ -38,21 +33,21 @@ def test_the_items_come_with_their_resource_and_scope() -> None:
 
 @pytest.mark.parametrize("tag", [b"\x0a\x00", b"\x0a\x02\x12\x00", b"\x0a\x04\x12\x02\x12\x00"])
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
-def test_a_message_of_nothing_many_times_over_is_refused(signal: Signal, tag: bytes) -> None:
-    """Two bytes each on the wire, and a hundred and fifty once parsed."""
+def test_a_message_of_many_empty_items_is_refused(signal: Signal, tag: bytes) -> None:
+    """Each item has two bytes on the wire and 150 once parsed."""
     with pytest.raises(TooLargeError, match=f"more than {MAX_PARTS} items"):
         signal.read(tag * (MAX_PARTS + 1), 0)
 
 
 def test_a_span_that_is_too_large_by_itself_is_refused() -> None:
-    """A million empty attributes stand in one span as well as a million spans in a message."""
+    """A million empty attributes fit into one span."""
     with pytest.raises(TooLargeError, match=f"exceeds the limit of {MAX_PART_BYTES} for one"):
         list(unfold(_message(Span(name="x" * MAX_PART_BYTES))))
 
 
 @pytest.mark.parametrize("scope", ["", names.SCOPE])
 def test_data_points_are_items_too(scope: str) -> None:
-    """Half a million empty ones stand in one metric of 1 MiB, and each takes its time."""
+    """Half a million empty ones fit into one metric of 1 MiB."""
     message = ExportMetricsServiceRequest()
     scoped = message.resource_metrics.add().scope_metrics.add()
     scoped.scope.name = scope
@@ -66,13 +61,12 @@ def test_data_points_are_items_too(scope: str) -> None:
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 @pytest.mark.parametrize("body", [b"\x0a", b"\xff" * 9, b"\x0a\x02\x12\x05"])
 def test_what_is_not_whole_is_malformed(signal: Signal, body: bytes) -> None:
-    """At each level of the nesting."""
     with pytest.raises(MalformedError):
         signal.read(body, 0)
 
 
-def test_attributes_without_end_are_too_many() -> None:
-    """Two bytes each: half a million of them fit into an item."""
+def test_too_many_attributes_are_refused() -> None:
+    """With two bytes each, half a million fit into an item."""
     span = Span()
     span.attributes.extend([KeyValue()] * (MAX_ATTRIBUTES + 1))
     with pytest.raises(TooLargeError, match=f"with {MAX_ATTRIBUTES + 1} attributes exceeds"):

@@ -1,5 +1,3 @@
-"""What others tell of requests becomes timelines: recorded samples of each, and spoilt ones."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +20,7 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 def read(name: str) -> tuple[list[RequestTimeline], int]:
-    """The requests of a recorded sample, and the number of spans skipped."""
+    """Return the requests of a recorded sample, and the number of skipped spans."""
     requests: list[RequestTimeline] = []
     skipped = 0
     for each in json.loads((SAMPLES / name).read_text())["messages"]:
@@ -36,7 +34,7 @@ def read(name: str) -> tuple[list[RequestTimeline], int]:
 
 
 def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes: Any) -> Any:
-    """A message of one span as vLLM makes it, 0.1 s long; attributes of None are left out."""
+    """A message of one vLLM span of 0.1 s; attributes of None are left out."""
     attributes = {
         "gen_ai.latency.e2e": 0.1,
         "gen_ai.latency.time_to_first_token": 0.04,
@@ -87,7 +85,7 @@ def _value(value: Any) -> AnyValue:
 
 
 def client(**changes: Any) -> Any:
-    """A message of one client's span, 0.1 s long."""
+    """A message of one client's span of 0.1 s."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("gen_ai.latency.e2e", "gen_ai.latency.time_to_first_token")
     )
@@ -97,22 +95,21 @@ def client(**changes: Any) -> Any:
 
 
 def one(message: Any) -> RequestTimeline:
-    """The one request of a message."""
+    """Return the one request of a message."""
     [request] = normalise_spans(message.SerializeToString(), NOW_UNIX_NS).requests
     return request
 
 
-def test_vllms_own_spans_tell_three_phases_of_five() -> None:
-    """Queue, prefill and decode are told; what comes before and after them is not."""
+def test_vllms_own_spans_have_three_phases_of_five() -> None:
     requests, skipped = read("vllm-0.32.0.json")
     assert (len(requests), skipped) == (4, 2)
     for request in requests:
         assert (request.source, request.basis) == (Source.NATIVE, Basis.ENGINE)
         assert (request.frontend_s, request.delivery_s, request.model) == (None, None, None)
         assert (request.replica, request.region) == ("chat-0", "here")
-        told = [request.queue_s, request.prefill_s, request.decode_s]
-        assert None not in told
-        assert sum(each for each in told if each) <= request.e2e_s
+        shown = [request.queue_s, request.prefill_s, request.decode_s]
+        assert None not in shown
+        assert sum(each for each in shown if each) <= request.e2e_s
         assert request.ttft_s is not None
         assert 0 < request.ttft_s <= request.e2e_s < 1
     chat, single, first, second = requests
@@ -125,23 +122,21 @@ def test_vllms_own_spans_tell_three_phases_of_five() -> None:
 
 @pytest.mark.parametrize("scope", ["vllm.llm_engine", "vllm.tracing.otel"])
 def test_either_scope_of_vllms_is_known(scope: str) -> None:
-    """0.12 to 0.15, and since 0.16."""
+    """vLLM 0.12 to 0.15, and from 0.16 on."""
     assert one(span(scope)).request_id == "chatcmpl-1"
 
 
 @pytest.mark.parametrize(
-    ("scope", "name"),
-    [("vllm.tracing.otel", "Load model"), ("elsewhere", "llm_request"), ("", "")],
+    ("scope", "name"), [("vllm.tracing.otel", "Load model"), ("elsewhere", "llm_request"), ("", "")]
 )
-def test_a_span_that_nobody_knows_is_skipped(scope: str, name: str) -> None:
-    """Other spans of vLLM's, and others' spans of that name."""
+def test_an_unknown_span_is_skipped(scope: str, name: str) -> None:
     batch = normalise_spans(span(scope, name).SerializeToString(), NOW_UNIX_NS)
     assert batch.empty
     assert (batch.skipped, batch.refused) == ({Skip.NOT_A_REQUEST: 1}, {})
 
 
-def test_nanoseconds_are_known_by_their_size() -> None:
-    """Some forks wrote them; a short queue beside a long answer is in nanoseconds, too."""
+def test_nanoseconds_are_recognised_by_their_size() -> None:
+    """Some forks send them; a short queue and a long answer can both be in nanoseconds."""
     request = one(
         span(
             **{
@@ -157,7 +152,7 @@ def test_nanoseconds_are_known_by_their_size() -> None:
 
 
 def test_without_a_token_there_was_no_first_one() -> None:
-    """An embedding's latencies are differences from an instant that never was."""
+    """For embeddings the span's latencies are differences from an event that did not happen."""
     request = one(
         span(
             **{
@@ -173,22 +168,22 @@ def test_without_a_token_there_was_no_first_one() -> None:
 
 
 def test_an_answer_that_reached_its_limit_ended_by_it() -> None:
-    """vLLM's span tells no reason; the limit does, where it was set."""
+    """vLLM's span has no finish reason."""
     assert one(span()).outcome is Outcome.STOP
     assert one(span(**{"gen_ai.request.max_tokens": 6})).outcome is Outcome.LENGTH
     assert one(span(**{"gen_ai.request.max_tokens": None})).outcome is Outcome.STOP
 
 
 def test_a_failed_span_is_an_error() -> None:
-    """By its status, whatever else it says."""
     message = span()
     message.resource_spans[0].scope_spans[0].spans[0].status.code = Status.STATUS_CODE_ERROR
     assert one(message).outcome is Outcome.ERROR
 
 
 def test_sglangs_prefill_is_left_unread_because_it_holds_the_queue() -> None:
-    """Its "prefill" begins at the hand-over to the scheduler. Made by the names in SGLang's
-    source: no SGLang runs on a machine without a GPU."""
+    """Its "prefill" begins at the hand-over to the scheduler. The names are from SGLang's source,
+    because it needs a GPU to run.
+    """
     request = one(
         span(
             "sglang server",
@@ -220,7 +215,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
-    """Whoever made them: E2E with the network in it, no phase, no replica."""
+    """E2E includes the network; there is no phase and no replica."""
     requests, _ = read(name)
     assert len(requests) == CLIENTS[name]
     for request in requests:
@@ -236,7 +231,9 @@ def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CLIENTS if "opentelemetry" not in name])
 def test_a_streamed_answers_first_chunk_is_its_ttft(name: str) -> None:
-    """OpenLIT says it, OpenLLMetry marks each chunk of a chat; the endpoint waited 30 ms."""
+    """OpenLIT has an attribute for it, OpenLLMetry an event for each chunk; the endpoint waited 30
+    ms.
+    """
     streamed = [
         request for request in read(name)[0] if request.streamed and request.operation == "chat"
     ]
@@ -248,7 +245,6 @@ def test_a_streamed_answers_first_chunk_is_its_ttft(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*CLIENTS, "vllm-0.32.0.json"])
 def test_no_prompt_and_no_answer_is_kept(name: str) -> None:
-    """Though clients put both on their spans."""
     for request in read(name)[0]:
         row = " ".join(str(getattr(request, field)) for field in FIELDS)
         assert "tulips" not in row
@@ -257,15 +253,15 @@ def test_no_prompt_and_no_answer_is_kept(name: str) -> None:
 
 @pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent", "embeddings", ""])
 def test_what_makes_no_tokens_is_no_request(operation: str) -> None:
-    """A tool call or an agent's turn holds requests, and is none."""
+    """A tool call or an agent's turn contains requests."""
     batch = normalise_spans(
         client(**{"gen_ai.operation.name": operation}).SerializeToString(), NOW_UNIX_NS
     )
     assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
 
 
-def test_a_client_that_knows_its_first_chunk_says_so() -> None:
-    """The conventions' current name comes before older ones."""
+def test_a_clients_first_chunk_attribute_is_preferred() -> None:
+    """The current name of the conventions is preferred to older ones."""
     request = one(
         client(
             **{
@@ -294,14 +290,12 @@ def test_a_client_that_knows_its_first_chunk_says_so() -> None:
     ],
 )
 def test_a_wrong_span_is_refused_with_its_reason(changes: dict[str, Any], reason: Refusal) -> None:
-    """As one of ours would be."""
     batch = normalise_spans(span(**changes).SerializeToString(), NOW_UNIX_NS)
     assert batch.refused == {reason: 1}
     assert batch.empty
 
 
 def test_a_missing_id_or_a_backward_span_is_refused() -> None:
-    """The key of the row, and the order of its ends."""
     nameless, backward = span(), span()
     nameless.resource_spans[0].scope_spans[0].spans[0].trace_id = b""
     backward.resource_spans[0].scope_spans[0].spans[0].end_time_unix_nano = 1
@@ -346,7 +340,6 @@ NAMES = st.sampled_from(
 def test_nothing_that_can_be_decoded_raises(
     make: Callable[..., Any], scope: str, changes: dict[str, Any]
 ) -> None:
-    """Each span is kept, skipped or refused, whatever stands in it."""
     message = make(**changes)
     message.resource_spans[0].scope_spans[0].scope.name = scope
     batch = normalise_spans(message.SerializeToString(), NOW_UNIX_NS)

@@ -1,5 +1,3 @@
-"""OTLP's JSON: the specification's own mapping, and everything that is not it."""
-
 import json
 from base64 import b64decode
 from collections.abc import Callable
@@ -20,7 +18,7 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 
 def _json(message: ExportTraceServiceRequest, *, snake: bool) -> Any:
-    """OTLP's JSON of a message: protobuf's, but for the ids."""
+    """OTLP's JSON of a message: protobuf's, except for the ids."""
     return _hexadecimal(
         MessageToDict(message, use_integers_for_enums=True, preserving_proto_field_name=snake)
     )
@@ -39,24 +37,23 @@ def _hexadecimal(given: Any) -> Any:
 
 
 @pytest.mark.parametrize("snake", [False, True], ids=["camelCase", "snake_case"])
-def test_a_message_says_the_same_in_json(
+def test_a_message_in_json_is_read_alike(
     trace_message: Message, now_unix_ns: int, snake: bool
 ) -> None:
-    """Hexadecimal ids, integers as text, enums as numbers; either spelling of the fields."""
     message = trace_message()
     body = json.dumps(_json(message, snake=snake)).encode()
-    told = from_json(ExportTraceServiceRequest, body)
-    assert ExportTraceServiceRequest.FromString(told) == message
-    [request] = normalise_spans(told, now_unix_ns).requests
+    binary = from_json(ExportTraceServiceRequest, body)
+    assert ExportTraceServiceRequest.FromString(binary) == message
+    [request] = normalise_spans(binary, now_unix_ns).requests
     assert request.trace_id == message.resource_spans[0].scope_spans[0].spans[0].trace_id.hex()
 
 
 def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
-    """A newer sender says more; a looser one writes 64-bit integers as numbers."""
+    """A newer sender adds fields, and some senders write 64-bit integers as numbers."""
     span = {"traceId": "AB" * 16, "spanId": "cd" * 8, "startTimeUnixNano": 5, "novelty": {"a": [1]}}
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}], "later": None}
-    told = from_json(ExportTraceServiceRequest, json.dumps(body).encode())
-    [read] = ExportTraceServiceRequest.FromString(told).resource_spans[0].scope_spans[0].spans
+    binary = from_json(ExportTraceServiceRequest, json.dumps(body).encode())
+    [read] = ExportTraceServiceRequest.FromString(binary).resource_spans[0].scope_spans[0].spans
     assert (read.trace_id.hex(), read.span_id.hex(), read.start_time_unix_nano) == (
         "ab" * 16,
         "cd" * 8,
@@ -88,14 +85,13 @@ def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}', "not the JSON of"),
     ],
 )
-def test_what_is_not_otlps_json_is_malformed(body: bytes, words: str) -> None:
-    """The error says where to look."""
+def test_other_json_is_malformed(body: bytes, words: str) -> None:
     with pytest.raises(MalformedError, match=words):
         from_json(ExportTraceServiceRequest, body)
 
 
 def test_an_error_repeats_no_value() -> None:
-    """A value may be a prompt, or a key."""
+    """A value may be a prompt or a key."""
     wrong = {"startTimeUnixNano": "the prompt", "name": "x"}
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [wrong]}]}]}
     with pytest.raises(MalformedError) as refused:
@@ -105,7 +101,7 @@ def test_an_error_repeats_no_value() -> None:
 
 
 def test_more_values_than_fit_into_memory_are_refused_unread() -> None:
-    """Three bytes a span in JSON are two hundred once parsed."""
+    """A span of three bytes in JSON takes two hundred once parsed."""
     with pytest.raises(TooLargeError, match="send smaller batches"):
         from_json(ExportTraceServiceRequest, b"[" + b"{}," * MAX_VALUES + b"{}]")
 
@@ -130,6 +126,5 @@ _JSON = st.recursive(
 @settings(deadline=None)
 @given(_JSON)
 def test_any_json_is_read_or_refused(value: object) -> None:
-    """Nothing but our own errors comes out."""
     with suppress(IntakeError):
         from_json(ExportTraceServiceRequest, json.dumps(value).encode())

@@ -1,5 +1,3 @@
-"""Reading messages in a separate process: the same rows and refusals; the process may end."""
-
 import io
 import os
 import signal
@@ -42,7 +40,6 @@ def _mixed(trace_message: Message) -> bytes:
 def test_the_rows_are_those_read_here(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
-    """Counts and reasons included, and enums that are the enums."""
     body = _mixed(trace_message)
     here = LocalReader().read(TRACES, body, False, now_unix_ns)
     for _ in range(2):
@@ -53,7 +50,6 @@ def test_the_rows_are_those_read_here(
 
 
 def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) -> None:
-    """And the process goes on."""
     for body, json, error in (
         (b"\xff" * 9, False, MalformedError),
         (b"{", True, MalformedError),
@@ -67,7 +63,7 @@ def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) ->
 def test_a_process_that_ends_is_replaced(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
-    """And its message is read by the next: what ended it may have nothing to do with it."""
+    """Its message is read again, because it may not be what ended the process."""
     body = trace_message().SerializeToString()
     apart.read(TRACES, body, False, now_unix_ns)
     process = apart._process
@@ -79,7 +75,7 @@ def test_a_process_that_ends_is_replaced(
 
 
 def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Have this program read, in place of the real one."""
+    """Start this program in place of the reader process."""
     started = subprocess.Popen
 
     def start(_command: object, **about: Any) -> Any:
@@ -91,7 +87,7 @@ def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_a_message_that_ends_the_process_twice_is_refused_for_good(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """Its sender must not repeat it for ever; the next message is read."""
+    """Its sender must not repeat it forever."""
     poisoned = (
         "import os, sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
         "r.LocalReader.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
@@ -112,7 +108,6 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
     now_unix_ns: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log has the place in the code, and nothing that was sent; the process goes on."""
     starting(
         monkeypatch,
         "import sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
@@ -133,7 +128,7 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
 def test_a_message_that_takes_too_long_ends_the_process(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """The kernel ends it, so the message is refused like any other that ends the process."""
+    """The kernel ends it, and the message is refused like any other that ends the process."""
     starting(
         monkeypatch,
         "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
@@ -149,8 +144,6 @@ def test_a_message_that_takes_too_long_ends_the_process(
 def test_a_process_that_cannot_be_started_may_be_another_time(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """Too many processes, no memory: the sender sends again."""
-
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -166,7 +159,6 @@ def test_a_process_that_cannot_be_started_may_be_another_time(
 def test_it_ends_with_its_input(
     apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
-    """However we end, the pipe is closed, and nothing is left running."""
     apart.read(TRACES, trace_message().SerializeToString(), False, now_unix_ns)
     process = apart._process
     assert process is not None
@@ -175,8 +167,7 @@ def test_it_ends_with_its_input(
     assert process.wait(timeout=30) == 0
 
 
-def test_half_a_question_is_not_answered() -> None:
-    """Whoever asked is gone."""
+def test_half_a_message_is_not_answered() -> None:
     answers = io.BytesIO()
     serve(io.BytesIO(b"\x01"), answers)
     assert answers.getvalue() == b""
@@ -188,7 +179,7 @@ def test_every_signal_is_read_there(
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """Each of them can hold what takes long."""
+    """Each of them can take long to read."""
     for each, body in (
         (METRICS, metrics_message().SerializeToString()),
         (LOGS, events_message().SerializeToString()),
@@ -200,7 +191,6 @@ def test_every_signal_is_read_there(
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 def test_a_message_that_takes_too_long_is_refused(signal: Signal, now_unix_ns: int) -> None:
-    """In the middle of it; the next one is read by the same process."""
     reading = ProcessReader(max_cpu_s=0.02)
     try:
         costly = b"[" + b"{}," * (MAX_VALUES // 2 - 1) + b"{}]"

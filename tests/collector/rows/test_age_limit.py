@@ -1,5 +1,3 @@
-"""What would be deleted at once is refused, and its sender told why."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,7 +26,6 @@ def aged(ago_ns: int) -> RequestTimeline:
 
 
 def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
-    """The sender hears how old it is and how old it may be; the young one beside it stays."""
     batch = Batch(
         requests=RequestRows.of([aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)]), accepted=3
     )
@@ -38,8 +35,7 @@ def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
     assert batch.complaint == ("2 too_old (up to 9 days old; rows older than 7 days are not kept)")
 
 
-def test_who_keeps_for_ever_takes_any_age() -> None:
-    """Nothing is deleted then."""
+def test_unlimited_retention_accepts_any_age() -> None:
     batch = Batch(requests=RequestRows.of([aged(900 * DAY_NS)]), accepted=1)
     AgeLimit(None)(batch, NOW_UNIX_NS)
     assert len(batch.requests) == 1
@@ -47,7 +43,7 @@ def test_who_keeps_for_ever_takes_any_age() -> None:
 
 @given(st.integers(0, 2 * DAY_NS))
 def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
-    """Its rollup is closed as soon as the first of them goes."""
+    """Its rollup is closed as soon as the first of them is deleted."""
     batch = Batch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
     AgeLimit(DAY_NS)(batch, NOW_UNIX_NS)
     minute = aged(ago_ns).received_unix_ns // MINUTE_NS * MINUTE_NS
@@ -55,7 +51,7 @@ def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
 
 
 def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
-    """Refused are data points, as the protocol counts them; all of them are one item each."""
+    """OTLP counts refused data points, but all points of an instant are one sample."""
     message = encode_metrics(metrics()).SerializeToString()
     batch = normalise_points(message, NOW_UNIX_NS)
     points = batch.accepted
@@ -66,7 +62,7 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
 
 
 def test_what_is_too_old_follows_what_is_deleted() -> None:
-    """A clock that is ahead deletes nothing at once, so nothing is refused for it either."""
+    """A clock that is ahead deletes nothing at once, so nothing is refused for it."""
     batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)
     assert batch.accepted == 2
@@ -75,7 +71,7 @@ def test_what_is_too_old_follows_what_is_deleted() -> None:
 
 
 def test_the_far_future_is_refused_with_the_limit(span: Callable[..., Any]) -> None:
-    """A day ahead no clock can be set right."""
+    """A clock that is a day ahead cannot be corrected."""
     ahead = span(wall_offset_ns=NOW_UNIX_NS + 2 * DAY_NS)
     batch = normalise_spans(encode_spans([ahead]).SerializeToString(), NOW_UNIX_NS)
     SenderClocks()(batch, NOW_UNIX_NS)

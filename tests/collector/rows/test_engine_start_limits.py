@@ -1,5 +1,3 @@
-"""Engine starts are few: what no engine could have made is refused."""
-
 from dataclasses import replace
 
 from collector.drop_reasons import Refusal
@@ -32,7 +30,7 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
 
 
 def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
-    """What is kept of a message."""
+    """Return what is kept of a message."""
     batch = Batch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
     refused = batch.refused[Refusal.TOO_MANY_STARTS]
@@ -42,7 +40,7 @@ def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -
 
 
 def test_real_starts_are_kept() -> None:
-    """Also the same again, whose answer was missed, and another configuration."""
+    """Also a repeated start, whose answer was lost, and a new configuration."""
     limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]
     assert kept(limits, *starts) == starts
@@ -60,7 +58,6 @@ def test_a_repeat_at_another_instant_is_kept_once() -> None:
 
 
 def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
-    """Counted beyond."""
     limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(engine=number) for number in range(1_000)))) == REPLICA_BURST
     later_ns = NOW_NS + 3 * REPLICA_REFILL_NS
@@ -70,7 +67,7 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
 
 
 def test_names_are_no_way_around() -> None:
-    """60,000 replicas in a message; an hour later there is room for new ones again."""
+    """60,000 replicas in one message; an hour later new ones are accepted again."""
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST
@@ -80,7 +77,6 @@ def test_names_are_no_way_around() -> None:
 
 
 def test_what_is_remembered_of_a_replica_is_bounded() -> None:
-    """Over weeks."""
     limits = EngineStartLimits()
     for number in range(2 * MOST_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS
@@ -89,7 +85,6 @@ def test_what_is_remembered_of_a_replica_is_bounded() -> None:
 
 
 def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
-    """The allowance goes on from there."""
     limits = EngineStartLimits()
     kept(limits, *(a_start(engine=number) for number in range(REPLICA_BURST)))
     assert kept(limits, a_start(engine=1_000), at_ns=NOW_NS - HOUR_NS) == []

@@ -1,5 +1,3 @@
-"""Requests are kept and told with their cost."""
-
 import asyncio
 from collections.abc import Callable
 from typing import Any
@@ -21,12 +19,12 @@ from telemetry.requests import PricedBy
 PRICES = parse_prices("devices: [{match: '*H100*', usd_per_hour: 3.6}]", "mine")
 
 
-def test_a_request_is_kept_with_its_cost_once_its_engine_has_told_what_it_runs_on(
+def test_a_request_has_its_cost_once_its_engines_device_is_known(
     trace_message: Callable[..., ExportTraceServiceRequest],
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """0.3 s of two GPUs at a thousandth of a dollar a second; before the start nobody knows."""
+    """0.3 s of two GPUs at $0.001 a second."""
     sink = MemorySink()
 
     async def receive() -> None:
@@ -54,7 +52,6 @@ def test_a_fault_in_pricing_loses_no_request(
     now_unix_ns: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The rows are kept without a price, what comes after is done all the same, and it counts."""
     sink = MemorySink()
     seen: list[int] = []
 

@@ -1,5 +1,3 @@
-"""A sender whose clock is ahead shows it by what it tells, and is set right."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -7,9 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.drop_reasons import Refusal
@@ -27,7 +23,7 @@ NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
 
 
 def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
-    """One that took 2 s, and ended so long after now by the clock of its sender."""
+    """A request of 2 s that ended so long after now by its sender's clock."""
     return RequestTimeline(
         trace_id="1" * 32,
         span_id="2" * 16,
@@ -42,7 +38,7 @@ def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
 
 
 def sample(at_s: float) -> EngineSample:
-    """One of so long after now; it counts since a minute before."""
+    """A sample of so long after now, counting since a minute before."""
     at_unix_ns = NOW_UNIX_NS + int(at_s * 1e9)
     return EngineSample(
         replica="a",
@@ -56,32 +52,30 @@ def sample(at_s: float) -> EngineSample:
 def arrives(
     clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
 ) -> list[RequestTimeline]:
-    """What is kept of a message that comes so long after now."""
+    """Return what is kept of a message that arrives so long after now."""
     batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
     return list(batch.requests)
 
 
 @pytest.mark.parametrize("ended_s", [-3600.0, -0.1, 0.9])
-def test_what_was_before_it_came_is_left_as_it_was_told(ended_s: float) -> None:
-    """However late it comes, and within the tolerance."""
+def test_a_time_before_arrival_is_unchanged(ended_s: float) -> None:
     (kept,) = arrives(SenderClocks(), request(ended_s))
     assert kept == request(ended_s)
     assert kept.clock_ahead_s is None
 
 
-def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
-    """What was told can be had back: nothing is lost."""
-    told = request(42.0)
-    (kept,) = arrives(SenderClocks(), told)
+def test_a_future_time_is_set_back_by_a_recorded_amount() -> None:
+    """The original time can be restored."""
+    sent = request(42.0)
+    (kept,) = arrives(SenderClocks(), sent)
     assert kept.clock_ahead_s == 42.0
-    assert kept.received_unix_ns == told.received_unix_ns - 42 * SECOND_NS
-    assert kept.e2e_s == told.e2e_s
+    assert kept.received_unix_ns == sent.received_unix_ns - 42 * SECOND_NS
+    assert kept.e2e_s == sent.e2e_s
 
 
 def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
-    """Once three messages agree, also what does not lie ahead by itself; samples with it, and the
-    instant since when they count."""
+    """Three messages must agree."""
     clocks = SenderClocks()
     for number in range(3):
         batch = Batch(
@@ -102,7 +96,6 @@ def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
 
 
 def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
-    """Neither in its own message nor in the next."""
     clocks = SenderClocks()
     good = [request(-0.1 * number) for number in range(10)]
     broken, *kept = arrives(clocks, request(5 * 3600.0), *good)
@@ -114,8 +107,7 @@ def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
 
 @pytest.mark.parametrize("broken_s", [1.5, 42.0, 80_000.0])
 @pytest.mark.parametrize("replica", [None, "a"])
-def test_a_client_moves_nobody(broken_s: float, replica: str | None) -> None:
-    """Not even one that calls itself like a server; ten good ones beside it stay as they are."""
+def test_a_client_corrects_no_clock(broken_s: float, replica: str | None) -> None:
     clocks = SenderClocks()
     broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
     good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]
@@ -126,7 +118,7 @@ def test_a_client_moves_nobody(broken_s: float, replica: str | None) -> None:
 
 
 def test_samples_ahead_of_those_beside_them_are_refused() -> None:
-    """Set back each by itself they would fall on one instant, and all but one be lost."""
+    """Corrected one by one, they would all fall on one instant."""
     batch = Batch(
         samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
         sample_points=[3, 3, 4, 5],
@@ -138,8 +130,7 @@ def test_samples_ahead_of_those_beside_them_are_refused() -> None:
     assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
 
 
-def test_made_up_names_do_not_make_a_senders_clock_forgotten() -> None:
-    """There is no room for them, they are counted, and each of their messages is judged alone."""
+def test_made_up_names_do_not_evict_a_senders_clock() -> None:
     clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
@@ -154,7 +145,6 @@ def test_made_up_names_do_not_make_a_senders_clock_forgotten() -> None:
 
 @pytest.mark.parametrize("jump_s", [8 * 86_400.0, -8 * 86_400.0, 1800.0, -1800.0])
 def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) -> None:
-    """Those on the same clock are moved by the jump; others stay as they are."""
     jump_ns, world = 0, 0
     own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
     clocks = SenderClocks(own)
@@ -173,8 +163,8 @@ def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) ->
         assert kept.clock_ahead_s == (jumped_s or None)
 
 
-def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
-    """Its key has an instant: set back by another amount it would be a row of its own."""
+def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
+    """The time is part of the key, so another correction would make a second row."""
     clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
     # Meanwhile its sender is seen to be further ahead, or right again.
@@ -191,25 +181,24 @@ def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.Monk
     assert len(clocks._set_back) == 3
 
 
-def test_others_are_left_alone() -> None:
-    """One clock is one sender's."""
+def test_other_senders_are_unchanged() -> None:
     fast, right = arrives(SenderClocks(), request(42.0, "a"), request(-1.0, "b"))
     assert fast.clock_ahead_s == 42.0
     assert right == request(-1.0, "b")
 
 
 def test_the_amount_stays_while_it_is_about_right() -> None:
-    """Samples count since an instant: were it another each time, it would be another count."""
+    """Samples count since an instant that must not change."""
     clocks = SenderClocks()
-    told = [
+    sent = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
         for after, wait in enumerate((0.0, 0.8, 0.1, 0.5, 0.9, 0.3))
     ]
-    assert told == [42.0] * 6
+    assert sent == [42.0] * 6
 
 
 def test_one_broken_span_does_not_move_its_senders_clock() -> None:
-    """It is set right by itself; the middle of what was heard counts."""
+    """The median of the messages decides."""
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s - 0.2), after_s=after_s)
@@ -222,7 +211,7 @@ def test_one_broken_span_does_not_move_its_senders_clock() -> None:
 
 
 def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
-    """An exporter that sends again tells of before."""
+    """An exporter that retries sends old times."""
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
@@ -231,7 +220,6 @@ def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
 
 
 def test_a_clock_that_was_set_is_left_alone_again() -> None:
-    """Once most of what is remembered says so."""
     clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
@@ -240,8 +228,8 @@ def test_a_clock_that_was_set_is_left_alone_again() -> None:
     assert kept.clock_ahead_s is None
 
 
-def test_who_gives_no_name_is_judged_by_each_message() -> None:
-    """Clients are many clocks."""
+def test_senders_without_a_name_are_judged_by_each_message() -> None:
+    """They may be many clients with many clocks."""
     clocks = SenderClocks()
     (fast,) = arrives(clocks, request(42.0, None))
     (right,) = arrives(clocks, request(-1.0, None))
@@ -249,8 +237,8 @@ def test_who_gives_no_name_is_judged_by_each_message() -> None:
     assert [source.name for source in clocks.report()] == [UNNAMED]
 
 
-def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
-    """It might as well be a queue on the way."""
+def test_a_slow_clock_is_reported_and_not_corrected() -> None:
+    """It may also be a queue."""
     clocks = SenderClocks()
     (kept,) = arrives(clocks, request(-90.0))
     assert kept == request(-90.0)
@@ -258,8 +246,7 @@ def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
     assert (source.lead_s, source.ahead_s) == (-90.0, 0)
 
 
-def test_who_was_not_heard_for_long_is_not_told_of() -> None:
-    """And makes way for another."""
+def test_a_silent_sender_is_forgotten() -> None:
     clocks = SenderClocks()
     for number in range(MOST_SOURCES):
         arrives(clocks, request(-1.0, f"replica-{number}"))
@@ -270,7 +257,6 @@ def test_who_was_not_heard_for_long_is_not_told_of() -> None:
 
 @given(st.lists(st.lists(st.floats(-1e5, 8e4), min_size=1, max_size=5), max_size=30))
 def test_nothing_is_kept_that_ends_after_it_came(messages: list[list[float]]) -> None:
-    """Whatever is told: by more than the tolerance, no kept instant is in the future."""
     clocks = SenderClocks()
     for ends in messages:
         for kept in arrives(clocks, *(request(end) for end in ends)):
@@ -282,7 +268,6 @@ def test_real_messages_are_set_back(
     trace_message: Callable[..., ExportTraceServiceRequest],
     metrics_message: Callable[..., ExportMetricsServiceRequest],
 ) -> None:
-    """The instrumentation's spans and samples, an hour ahead."""
     offset: dict[str, Any] = {"wall_offset_ns": NOW_UNIX_NS + 3600 * SECOND_NS - 200 * SECOND_NS}
     clocks = SenderClocks()
     spans = normalise_spans(trace_message(**offset).SerializeToString(), NOW_UNIX_NS)

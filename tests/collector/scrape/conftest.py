@@ -1,4 +1,4 @@
-"""Strangers on loopback, who answer as a test wants."""
+"""Servers on loopback that answer as a test wants."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +12,7 @@ Stranger = Callable[[Manner], AbstractAsyncContextManager[str]]
 
 @pytest.fixture
 def stranger() -> Stranger:
-    """Serves connections in a manner; gives the address of its /metrics."""
+    """Serve connections with a function, and return the address of the server's /metrics."""
 
     @asynccontextmanager
     async def serve(manner: Manner) -> AsyncIterator[str]:
@@ -37,7 +37,7 @@ def stranger() -> Stranger:
 
 
 def saying(body: bytes, status: str = "200 OK", *headers: str) -> Manner:
-    """A manner: this answer, whole."""
+    """Return a function that sends this answer."""
 
     async def manner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]

@@ -1,5 +1,3 @@
-"""Targets that ask for a token, or whose certificate an authority of their own has signed."""
-
 import asyncio
 import json
 import logging
@@ -20,7 +18,7 @@ from collector.scrape.targets import File, Target, place
 from collector.testing import MemorySink
 from tests.collector.conftest import Party
 
-TOKEN = "a-token-that-nobody-may-see"
+TOKEN = "a-token-that-is-never-shown"
 BODY = b"vllm:num_requests_running 1\n"
 Issue = Callable[..., Party]
 
@@ -30,15 +28,15 @@ async def guarded(
     token: str | None = None,
     party: Party | None = None,
     client_ca: Path | None = None,
-    told: bytes = BODY,
+    body_sent: bytes = BODY,
 ) -> AsyncIterator[int]:
-    """A server that wants this token, with this certificate; its port."""
+    """A server with this certificate that wants this token; yields its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             good = token is None or f"authorization: bearer {token}".encode() in head.lower()
-            status, body = ("200 OK", told) if good else ("401 Unauthorized", b"")
+            status, body = ("200 OK", body_sent) if good else ("401 Unauthorized", b"")
             length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             writer.write(f"HTTP/1.1 {status}\r\n{length}".encode() + body)
             await writer.drain()
@@ -62,7 +60,7 @@ async def guarded(
 
 
 async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
-    """What is had there, or why nothing."""
+    """Return the answer, or why there is none."""
     clients = Clients()
     try:
         client = clients.of(access)
@@ -73,10 +71,7 @@ async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Rea
         await clients.aclose()
 
 
-def test_a_token_from_a_file_is_shown_and_one_that_is_changed_is_good_at_once(
-    tmp_path: Path,
-) -> None:
-    """Without it, or with another: unauthorised."""
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "token"
 
     async def ask() -> None:
@@ -95,8 +90,6 @@ def test_a_token_from_a_file_is_shown_and_one_that_is_changed_is_good_at_once(
 
 
 def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -> None:
-    """And not without it."""
-
     async def ask() -> None:
         async with guarded(party=issue()) as port:
             assert await asked(port, Access(ca_file=ca)) == BODY
@@ -106,8 +99,6 @@ def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -
 
 
 def test_a_certificate_of_another_name_needs_that_name(ca: Path, issue: Issue) -> None:
-    """As where each address of a name is asked by its number."""
-
     async def ask() -> None:
         async with guarded(party=issue("vllm.internal")) as port:
             assert await asked(port, Access(ca_file=ca)) is Reason.TLS
@@ -117,8 +108,6 @@ def test_a_certificate_of_another_name_needs_that_name(ca: Path, issue: Issue) -
 
 
 def test_mutual_tls_shows_our_certificate(ca: Path, issue: Issue) -> None:
-    """Without one the target does not answer."""
-
     async def ask() -> None:
         ours = issue("tailspan")
         async with guarded(party=issue(), client_ca=ca) as port:
@@ -129,9 +118,7 @@ def test_mutual_tls_shows_our_certificate(ca: Path, issue: Issue) -> None:
     asyncio.run(ask())
 
 
-def test_who_speaks_no_tls_is_told_as_such() -> None:
-    """Not as unreachable: it is there."""
-
+def test_a_server_without_tls_is_reported_as_such() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
@@ -156,7 +143,6 @@ def test_who_speaks_no_tls_is_told_as_such() -> None:
     ],
 )
 def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
-    """Over https, or within this machine."""
     with pytest.raises(ValueError, match="others could read the token") as raised:
         place(given, Access(token=TOKEN))
     assert TOKEN not in str(raised.value)
@@ -166,19 +152,17 @@ def test_a_token_goes_nowhere_that_others_can_read_it(given: str) -> None:
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
-    """An address has none of its own."""
+    """An address has no certificate of its own."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == Access(server_name="localhost")
 
 
 def test_a_token_is_in_no_text() -> None:
-    """Whatever is printed or logged."""
     access = Access(token=TOKEN)
     assert TOKEN not in f"{access} {access!r} {Target('https://x/metrics', 'x', access=access)}"
 
 
-def test_a_file_of_targets_says_how_to_get_in(tmp_path: Path, ca: Path) -> None:
-    """By labels, each target its own; paths are seen from the file's folder."""
+def test_a_file_of_targets_has_credentials_by_label(tmp_path: Path, ca: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     path = tmp_path / "targets.json"
     labels = {
@@ -210,7 +194,6 @@ def test_a_file_of_targets_says_how_to_get_in(tmp_path: Path, ca: Path) -> None:
 def test_a_file_of_targets_that_cannot_be_followed_is_refused_by_place(
     tmp_path: Path, labels: dict[str, Any], named: str
 ) -> None:
-    """Before anything is asked, and without what is secret."""
     (tmp_path / "one").write_text(TOKEN)
     (tmp_path / "two").write_text(f"{TOKEN} {TOKEN}")
     path = tmp_path / "targets.json"
@@ -224,7 +207,6 @@ def test_a_file_of_targets_that_cannot_be_followed_is_refused_by_place(
 def test_a_scraper_gets_in_and_its_log_holds_no_token(
     tmp_path: Path, ca: Path, issue: Issue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the file of targets to the kept sample."""
     sink = MemorySink()
     (tmp_path / "token").write_text(TOKEN)
     caplog.set_level(logging.DEBUG)
@@ -251,8 +233,7 @@ def test_a_scraper_gets_in_and_its_log_holds_no_token(
     assert TOKEN not in caplog.text
 
 
-def test_what_is_no_access_names_what_is_wrong(tmp_path: Path) -> None:
-    """For whoever gives it as an option."""
+def test_wrong_credentials_are_named(tmp_path: Path) -> None:
     with pytest.raises(SecurityError, match="nowhere"):
         Access(ca_file=tmp_path / "nowhere").check()
     with pytest.raises(SecurityError, match="the environment contains no token"):
@@ -260,8 +241,9 @@ def test_what_is_no_access_names_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
-    """Who may write the targets cannot have another file sent to one: not by .., an absolute path,
-    a link, or a link that is made later; `secrets` names another folder."""
+    """An author of targets must not be able to send another file to a target: not by `..`, an
+    absolute path or a link. `secrets` sets another folder.
+    """
     for folder in ("targets", "secrets", "other"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "token").write_text(TOKEN)
@@ -301,7 +283,6 @@ def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) ->
 
 
 def test_a_token_goes_over_http_only_where_that_is_allowed(tmp_path: Path) -> None:
-    """By the option for all, or by a label for a group of targets."""
     with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
         place("http://gpu.example/metrics", Access(token=TOKEN))
     assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))

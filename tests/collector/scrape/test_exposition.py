@@ -1,5 +1,3 @@
-"""Answers of /metrics become the state of engines: a sample of each kind, and hostile ones."""
-
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,19 @@ from telemetry.engines import EngineSample
 SAMPLES = Path(__file__).parents[1] / "samples"
 
 
-def told(name: str) -> dict[int, dict[str, Any]]:
-    """What a sample tells, by engine."""
+def by_engine(name: str) -> dict[int, dict[str, Any]]:
+    """Return the fields of each engine's sample."""
     return exposition.read((SAMPLES / name).read_bytes()).engines
 
 
 def reason(body: bytes) -> Reason:
-    """Why an answer tells nothing."""
+    """Return why an answer has no sample."""
     with pytest.raises(ScrapeError) as raised:
         exposition.read(body)
     return raised.value.reason
 
 
-def test_a_vllm_tells_its_state() -> None:
-    """As recorded."""
+def test_a_vllm_is_read() -> None:
     answer = exposition.read((SAMPLES / "vllm-0.32.0.txt").read_bytes())
     assert answer.software == "vLLM"
     assert answer.started_unix_s == 1795187900.06
@@ -56,18 +53,16 @@ def test_a_vllm_tells_its_state() -> None:
     }
 
 
-def test_older_names_of_vllms_are_known_and_its_engines_told_apart() -> None:
-    """What it does not tell of the second engine stays unknown."""
-    engines = told("vllm-before-0.12.txt")
+def test_older_names_and_several_engines_of_vllm_are_read() -> None:
+    engines = by_engine("vllm-before-0.12.txt")
     assert engines[0]["kv_usage_ratio"] == 0.62
     assert engines[0]["prefix_cache_hits_tokens_total"] == 21_000
     assert engines[0]["prefill_tokens_total"] == 52_500
     assert engines[1] == {"model": "llama", "waiting": 0, "running": 2, "kv_usage_ratio": 0.11}
 
 
-def test_an_sglangs_ranks_tell_the_same_once() -> None:
-    """And sources of cached tokens add up."""
-    assert told("sglang.txt") == {
+def test_the_ranks_of_an_sglang_count_once() -> None:
+    assert by_engine("sglang.txt") == {
         0: {
             "model": "llama",
             "waiting": 28,
@@ -82,9 +77,8 @@ def test_an_sglangs_ranks_tell_the_same_once() -> None:
     }
 
 
-def test_a_tgi_tells_no_model_and_no_cache() -> None:
-    """Absent stays absent."""
-    assert told("tgi.txt") == {
+def test_a_tgi_has_no_model_and_no_cache() -> None:
+    assert by_engine("tgi.txt") == {
         0: {
             "model": None,
             "waiting": 5,
@@ -95,9 +89,9 @@ def test_a_tgi_tells_no_model_and_no_cache() -> None:
     }
 
 
-def test_a_triton_tells_blocks_of_which_the_share_is_made() -> None:
-    """Used of all there are; its own `fraction` is something else."""
-    assert told("triton-trtllm.txt") == {
+def test_a_tritons_cache_use_is_computed_from_blocks() -> None:
+    """Its own `fraction` is another quantity."""
+    assert by_engine("triton-trtllm.txt") == {
         0: {
             "model": "tensorrt_llm",
             "waiting": 3,
@@ -111,7 +105,6 @@ def test_a_triton_tells_blocks_of_which_the_share_is_made() -> None:
 
 
 def test_every_field_of_every_table_is_one_of_a_samples() -> None:
-    """A name is spelled once, in `telemetry/`."""
     fields = set(EngineSample.__dataclass_fields__)
     assert all(set(table.fields) <= fields for table in ENGINES)
 
@@ -134,28 +127,24 @@ def test_every_field_of_every_table_is_one_of_a_samples() -> None:
         ),
     ],
 )
-def test_what_is_no_answer_says_why(body: bytes, expected: Reason) -> None:
-    """In a word that is counted."""
+def test_a_malformed_answer_has_a_reason(body: bytes, expected: Reason) -> None:
     assert reason(body) is expected
 
 
 @pytest.mark.parametrize("value", ["-1", "Inf", "1e300", "-Inf"])
 def test_a_value_that_cannot_be_is_unknown_and_counted(value: str) -> None:
-    """The others of its answer are kept."""
     answer = exposition.read(f"tgi_queue_size {value}\ntgi_batch_current_size 2\n".encode())
     assert answer.engines == {0: {"model": None, "running": 2}}
     assert answer.unusable_values == 1
 
 
 def test_a_percentage_does_not_pass_for_a_ratio() -> None:
-    """62 is no share of a cache."""
     answer = exposition.read(b"vllm:kv_cache_usage_perc 62\nvllm:num_requests_running 1\n")
     assert "kv_usage_ratio" not in answer.engines[0]
     assert answer.unusable_values == 1
 
 
-def test_not_a_number_says_that_nothing_is_known() -> None:
-    """Not zero, and no fault."""
+def test_not_a_number_is_unknown() -> None:
     answer = exposition.read(b"tgi_queue_size NaN\ntgi_batch_current_size 2\n")
     assert answer.engines == {0: {"model": None, "running": 2}}
     assert answer.unusable_values == 0
@@ -172,7 +161,6 @@ def test_not_a_number_says_that_nothing_is_known() -> None:
     )
 )
 def test_no_text_makes_it_raise_anything_else(lines: list[tuple[str, str]]) -> None:
-    """An answer is read, or says why not."""
     body = "\n".join(name + rest for name, rest in lines).encode()
     with contextlib.suppress(ScrapeError):
         exposition.read(body)

@@ -1,5 +1,3 @@
-"""A stranger's answer is had whole and in time, or not at all, and says why."""
-
 import asyncio
 import gzip
 from typing import Any
@@ -65,10 +63,9 @@ BOMB = gzip.compress(b"tgi_queue_size 1\n" * 100_000)
         (_dripping_body, Reason.TIMEOUT),
     ],
 )
-def test_what_a_stranger_does_wrong_has_its_reason(
+def test_each_wrong_behaviour_of_a_server_has_its_reason(
     stranger: Stranger, manner: Manner, expected: Reason
 ) -> None:
-    """None of them holds us longer than the time, or more than the size."""
     patience_s = 0.3 if expected is Reason.TIMEOUT else 20.0
 
     async def ask() -> None:
@@ -83,9 +80,7 @@ def test_what_a_stranger_does_wrong_has_its_reason(
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/metrics", "http://no-such-name.invalid/metrics", "http://[::1"]
 )
-def test_nobody_there_is_unreachable(url: str) -> None:
-    """A closed port, an unknown name, no address at all."""
-
+def test_a_closed_port_or_unknown_name_is_unreachable(url: str) -> None:
     async def ask() -> None:
         async with http_client() as client:
             with pytest.raises(ScrapeError) as raised:
@@ -95,9 +90,7 @@ def test_nobody_there_is_unreachable(url: str) -> None:
     asyncio.run(ask())
 
 
-def test_a_whole_answer_is_had_as_it_was_sent(stranger: Stranger) -> None:
-    """To the byte."""
-
+def test_a_whole_answer_is_returned_unchanged(stranger: Stranger) -> None:
     async def ask() -> None:
         async with stranger(saying(b"tgi_queue_size 1\n")) as url, http_client() as client:
             assert await fetch(client, url, 20.0) == b"tgi_queue_size 1\n"

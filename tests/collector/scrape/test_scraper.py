@@ -1,5 +1,3 @@
-"""Targets are asked, their engines kept; what one does wrong costs that one."""
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +12,7 @@ from collector.scrape.targets import Target
 from collector.testing import MemorySink
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
+from tests.collector.conftest import WallClock
 from tests.collector.scrape.conftest import Stranger, saying
 
 NOW_UNIX_NS = 1_796_000_000 * 10**9
@@ -29,21 +28,9 @@ class Found:
         self.lost = False
 
     async def targets(self) -> Sequence[Target]:
-        """As the test says."""
         if self.lost:
             raise DiscoveryError("gone")
         return [Target(url, url.split("/")[2]) for url in self.urls]
-
-
-class Clock:
-    """A present that a test moves."""
-
-    def __init__(self) -> None:
-        self.unix_ns = NOW_UNIX_NS
-
-    def __call__(self) -> int:
-        """The present."""
-        return self.unix_ns
 
 
 def exposed(tokens: float, started_s: float | None = None) -> Any:
@@ -52,11 +39,11 @@ def exposed(tokens: float, started_s: float | None = None) -> Any:
     return saying(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
 
 
-async def told(
+async def scraped(
     stranger: Stranger, manners: Sequence[Any], **about: Any
 ) -> tuple[MemorySink, Scraper]:
-    """Ask one target as often as there are manners, 5 s apart."""
-    clock, sink, turn = Clock(), MemorySink(), iter(manners)
+    """Scrape one target once for each answer, 5 s apart."""
+    clock, sink, turn = WallClock(NOW_UNIX_NS), MemorySink(), iter(manners)
 
     async def in_turn(reader: Any, writer: Any) -> None:
         await next(turn)(reader, writer)
@@ -71,9 +58,8 @@ async def told(
         return sink, scraper
 
 
-def test_an_answer_becomes_a_sample_that_says_its_source(stranger: Stranger) -> None:
-    """Counting since the server's process began."""
-    sink, scraper = asyncio.run(told(stranger, [exposed(44, 1_795_000_000)]))
+def test_an_answer_becomes_a_sample_with_its_source(stranger: Stranger) -> None:
+    sink, scraper = asyncio.run(scraped(stranger, [exposed(44, 1_795_000_000)]))
     [sample] = sink.samples
     assert (sample.source, sample.decode_tokens_total) == (Source.SCRAPE, 44)
     assert (sample.at_unix_ns, sample.started_unix_ns) == (NOW_UNIX_NS, 1_795_000_000 * 10**9)
@@ -84,34 +70,31 @@ def test_an_answer_becomes_a_sample_that_says_its_source(stranger: Stranger) -> 
 
 
 def test_a_total_that_goes_back_counts_anew(stranger: Stranger) -> None:
-    """Also where the server does not say when it began."""
-    sink, _ = asyncio.run(told(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
+    """Also where the server does not report its start."""
+    sink, _ = asyncio.run(scraped(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
     assert since == [0, 0, 10, 10]
 
 
-def test_a_server_that_says_it_began_anew_is_believed(stranger: Stranger) -> None:
-    """Though it has counted more since than before; unless its clock is ahead of ours."""
+def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
+    """The total may be larger than before. A start ahead of our clock is ignored."""
     later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
     sink, _ = asyncio.run(
-        told(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
+        scraped(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
     )
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
     assert since == [-150, -100, -100]
 
 
 def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> None:
-    """Down, and up again; nothing is kept of what was wrong."""
-    sink, scraper = asyncio.run(told(stranger, [saying(b"", "500 no"), exposed(1)]))
+    sink, scraper = asyncio.run(scraped(stranger, [saying(b"", "500 no"), exposed(1)]))
     [state] = scraper.report()
     assert state.up is True
     assert state.failures == {Reason.HTTP_STATUS: 1}
     assert len(sink.samples) == 1
 
 
-def test_a_store_that_takes_nothing_costs_that_answer(stranger: Stranger) -> None:
-    """And is said of the target, for nobody else will."""
-
+def test_a_failing_store_costs_one_answer(stranger: Stranger) -> None:
     async def ask() -> None:
         sink = MemorySink()
         sink.refusal = RuntimeError("full")
@@ -126,14 +109,11 @@ def test_a_store_that_takes_nothing_costs_that_answer(stranger: Stranger) -> Non
 
 
 @pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
-def test_what_the_instrumentation_tells_of_is_left_to_it(
-    stranger: Stranger, source: Source
-) -> None:
-    """Its totals and a scrape's would add up to twice the truth; after a minute's silence
-    the scrape is all there is."""
+def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, source: Source) -> None:
+    """Both together would count twice; after a minute's silence the scrape is used."""
 
     async def ask() -> None:
-        clock, sink = Clock(), MemorySink()
+        clock, sink = WallClock(NOW_UNIX_NS), MemorySink()
         async with stranger(exposed(1)) as url:
             scraper = Scraper([Found(url)], sink, clock_unix_ns=clock)
             await scraper.look()
@@ -157,9 +137,7 @@ def test_what_the_instrumentation_tells_of_is_left_to_it(
     asyncio.run(ask())
 
 
-def test_targets_come_and_go_and_stay_where_nobody_can_say() -> None:
-    """A discovery that fails changes nothing."""
-
+def test_targets_come_and_go_and_stay_when_discovery_fails() -> None:
     async def look() -> None:
         discovery = Found("http://a:1/m", "http://b:1/m")
         scraper = Scraper([discovery], MemorySink())
@@ -178,8 +156,6 @@ def test_targets_come_and_go_and_stay_where_nobody_can_say() -> None:
 
 
 def test_a_silent_target_holds_no_other_up(stranger: Stranger) -> None:
-    """Each is asked by a task of its own, until it is cancelled."""
-
     async def never(reader: Any, writer: Any) -> None:
         await reader.read()
 
@@ -203,12 +179,11 @@ IMPOSSIBLE = ("+Inf", "-Inf", "NaN", "-1", "1e308", "-1e308", "0", "1e19", "abc"
 
 @pytest.mark.parametrize("value", IMPOSSIBLE)
 def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) -> None:
-    """Each series that is read, alone and all together, twice over; with a sound one beside."""
     series = [f"{name} {value}\n" for name in sorted(NAMES)]
     twice = [f'{name}{{engine="0",model_name="{n}"}} {value}\n' for name in NAMES for n in "ab"]
     texts = [*series, "".join(series), "".join(twice)]
     manners = [saying(f"vllm:num_requests_running 3\n{text}".encode()) for text in texts]
-    sink, scraper = asyncio.run(told(stranger, manners))
+    sink, scraper = asyncio.run(scraped(stranger, manners))
     [state] = scraper.report()
     assert Reason.FAILED not in state.failures
     assert Reason.NOT_STORED not in state.failures
@@ -217,10 +192,10 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
 
 
 def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Stranger) -> None:
-    """The store would refuse the whole sample for it."""
+    """The store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
-    sink, scraper = asyncio.run(told(stranger, [saying(text)]))
+    sink, scraper = asyncio.run(scraped(stranger, [saying(text)]))
     [sample] = sink.samples
     assert (sample.decode_tokens_total, sample.running) == (None, 3)
     assert scraper.report()[0].unusable_values == 1
@@ -229,7 +204,7 @@ def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Strang
 def test_a_defect_is_one_targets_and_is_asked_again(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Down with a reason of its own, logged once, counted each time, and up again after."""
+    """It is logged once and counted each time."""
     real = exposition.read
     answers = iter([KeyError, KeyError, real])
 
@@ -240,7 +215,7 @@ def test_a_defect_is_one_targets_and_is_asked_again(
         return real(body)
 
     monkeypatch.setattr(exposition, "read", read)
-    sink, scraper = asyncio.run(told(stranger, [exposed(1)] * 3))
+    sink, scraper = asyncio.run(scraped(stranger, [exposed(1)] * 3))
     [state] = scraper.report()
     assert (state.up, state.failures) == (True, {Reason.FAILED: 2})
     assert scraper.task.failures == 2
@@ -251,7 +226,6 @@ def test_a_defect_is_one_targets_and_is_asked_again(
 def test_a_task_that_ended_is_replaced_and_a_discovery_that_fails_is_named(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Targets of before are asked on."""
     monkeypatch.setattr("collector.scrape.scraper.REFRESH_S", 0.01)
 
     class Broken(Found):

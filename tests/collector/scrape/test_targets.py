@@ -1,5 +1,3 @@
-"""Targets come from an address, a watched file or the DNS; what is wrong is named."""
-
 import asyncio
 import json
 import threading
@@ -19,7 +17,6 @@ from collector.scrape.targets import Discovery, File, Name, Target, place
 
 
 def found(discovery: Discovery) -> list[Target]:
-    """Its targets."""
     return list(asyncio.run(discovery.targets()))
 
 
@@ -33,7 +30,6 @@ def found(discovery: Discovery) -> list[Target]:
     ],
 )
 def test_an_address_is_its_own_target(given: str, url: str) -> None:
-    """Named after its host and port."""
     [target] = found(place(given))
     assert target.url == url
     assert target.replica in url
@@ -43,40 +39,37 @@ def test_an_address_is_its_own_target(given: str, url: str) -> None:
     "given",
     ["gpu-1:8000", "ftp://x/", "http://", "http://x:99999/", "dns+ftp://x:1", "srv+http://x", ""],
 )
-def test_what_is_no_address_is_refused_with_what_is_allowed(given: str) -> None:
-    """By a sentence that quotes it."""
+def test_a_malformed_address_is_refused_with_what_is_allowed(given: str) -> None:
     with pytest.raises(ValueError, match="allowed"):
         place(given)
 
 
 def test_credentials_in_an_address_are_refused_unquoted() -> None:
-    """They would stand in logs and labels."""
+    """They would appear in logs and labels."""
     with pytest.raises(ValueError, match="credentials") as raised:
         place("http://me:secret@gpu-1:8000")
     assert "secret" not in str(raised.value)
 
 
 def test_an_address_in_the_dns_needs_a_port() -> None:
-    """Its records have none."""
     with pytest.raises(ValueError, match="port"):
         place("dns+http://name")
 
 
 def test_each_address_of_a_name_is_a_target() -> None:
-    """The system's own lookup."""
     targets = found(place("dns+http://localhost:8000"))
     assert "http://127.0.0.1:8000/metrics" in {target.url for target in targets} or targets
 
 
-def test_a_name_that_nobody_knows_is_an_error_and_not_no_targets() -> None:
-    """So that those of before stay."""
+def test_an_unknown_name_is_an_error_and_not_no_targets() -> None:
+    """The previous targets must stay."""
     with pytest.raises(DiscoveryError, match="no-such-name"):
         found(place("dns+http://no-such-name.invalid:8000"))
 
 
 @pytest.fixture
 def nameserver() -> Iterator[tuple[str, int]]:
-    """A real one, on loopback, that knows two servers of one service."""
+    """A real name server on loopback with two servers of one service."""
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:
@@ -100,7 +93,6 @@ def nameserver() -> Iterator[tuple[str, int]]:
 
 
 def test_each_srv_record_is_a_target(nameserver: tuple[str, int]) -> None:
-    """Host and port are the record's."""
     resolver = dns.asyncresolver.Resolver(configure=False)
     resolver.nameservers, resolver.port = [nameserver[0]], nameserver[1]
     name = Name("given", "dnssrv", "https", "_vllm._tcp.x", None, "/metrics", resolver)
@@ -124,7 +116,7 @@ GROUPS = [
 
 @pytest.mark.parametrize("kind", ["json", "yaml"])
 def test_a_file_is_read_anew_each_time(tmp_path: Path, kind: str) -> None:
-    """In the form of Prometheus' file_sd."""
+    """It has the format of Prometheus' file_sd."""
     path = tmp_path / f"targets.{kind}"
     write = json.dumps if kind == "json" else yaml.safe_dump
     path.write_text(write(GROUPS))
@@ -157,7 +149,6 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path, kind: str) -> None:
 def test_a_file_of_another_form_is_refused_by_place(
     tmp_path: Path, text: str, named: str | None
 ) -> None:
-    """Or taken, where nothing is wrong."""
     path = tmp_path / "targets.json"
     path.write_text(text)
     if named is None:
@@ -168,6 +159,5 @@ def test_a_file_of_another_form_is_refused_by_place(
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    """That names it."""
     with pytest.raises(DiscoveryError, match="nowhere"):
         found(File(tmp_path / "nowhere.yaml"))

@@ -4,25 +4,24 @@ import numpy as np
 import pytest
 
 from diagnosis.explanation import Verdict
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Span
 from tests.diagnosis.making import (
     ALPHA_S,
-    REPLICAS,
     S,
     asked,
     asking_for_adapters,
     at_replica,
     evidence,
+    first_cause,
     flags,
+    fleet,
     labels,
     later,
     quiet,
     shares,
     started,
-    told_each_second,
     well_cached,
 )
 
@@ -31,7 +30,7 @@ FIVE_MINUTES = Span(1_440 * S, 1_740 * S)
 
 
 def queued_at(begin_s: float) -> Requests:
-    """For a hundred seconds from then on, everybody at r0 waits for a place."""
+    """For a hundred seconds from then on, all requests at r0 wait for a slot."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     waits = at_replica(requests, "r0") & (at_s >= begin_s) & (at_s < begin_s + 100)
@@ -39,18 +38,14 @@ def queued_at(begin_s: float) -> Requests:
 
 
 def servers(*starts_s: float) -> Servers:
-    """Engines with a queue in the window, and these starts of r0."""
-    engines = told_each_second(
-        {each: {"waiting": 5, "running": 80} for each in REPLICAS}, {"waiting": 0, "running": 40}
-    )
-    return servers_of(engines, None, [started(0.0), *map(started, starts_s)])
+    engines = fleet({"waiting": 5, "running": 80}, {"waiting": 0, "running": 40})
+    return replace(engines, starts=[started(0.0), *map(started, starts_s)])
 
 
 def test_a_queue_after_a_start_is_the_starts() -> None:
-    """It names the replica, and what keeps a cold one from its requests."""
-    first = asked(queued_at(START_S), servers=servers(START_S), window=FIVE_MINUTES).causes[0]
-    assert first.id == "cold_start"
-    assert first.share > 0.9
+    first = first_cause(
+        asked(queued_at(START_S), servers=servers(START_S), window=FIVE_MINUTES), "cold_start", 0.9
+    )
     assert first.where == {"replica": "r0"}
     assert evidence(first, "starts") == (0, 1)
     assert (evidence(first, "share of slow requests")[1] or 0) > 0.9
@@ -58,30 +53,27 @@ def test_a_queue_after_a_start_is_the_starts() -> None:
 
 
 def test_a_queue_without_a_start_is_not_a_starts() -> None:
-    """The server has been there all the time."""
     found = asked(queued_at(START_S), servers=servers(), window=FIVE_MINUTES)
     assert found.verdict is Verdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 
 def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
-    """Past two minutes a server is warm."""
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
     assert found.verdict is Verdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 
-def test_of_two_starts_the_one_that_was_felt_is_named() -> None:
-    """The other replica's, later, made nobody wait."""
+def test_of_two_starts_the_one_that_delayed_requests_is_named() -> None:
     harmless = started(START_S + 150.0, replica="r1")
-    told = servers(START_S)
-    both = replace(told, starts=[*told.starts, harmless])
+    usual = servers(START_S)
+    both = replace(usual, starts=[*usual.starts, harmless])
     first = asked(queued_at(START_S), servers=both, window=FIVE_MINUTES).causes[0]
     assert (first.id, first.where) == ("cold_start", {"replica": "r0"})
 
 
 def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
-    """r0 begins with an empty cache; nobody finds anything at r1 either, which never ended."""
+    """r0 starts with an empty cache, but r1 misses as much and did not restart."""
     requests = well_cached(queued_at(START_S))
     own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
     missed = later(
@@ -97,8 +89,7 @@ def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
 
 
 def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
-    """r1 has all the requests, and no place for so many adapters, while r0 is away: no router's
-    skew."""
+    """r1 gets all requests while r0 is away; that is no imbalance of the router."""
     requests = asking_for_adapters(3)
     since_s = requests.received_unix_ns / S - START_S
     away = (since_s > -25) & (since_s < 0)
@@ -106,10 +97,8 @@ def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
     moved = labels(np.where(away, "r1", names).tolist())
     requests = replace(requests, labels={**requests.labels, "replica": moved})
     held = later(requests, queue_held_s=np.where(away, 8.0, 0.0))
-    engines = told_each_second(
-        {each: {"waiting_loras": 3} for each in REPLICAS}, {"waiting_loras": 0}
-    )
+    engines = fleet({"waiting_loras": 3}, {"waiting_loras": 0})
     starts = [started(0.0), started(float(START_S))]
-    found = shares(asked(held, servers=servers_of(engines, None, starts), window=FIVE_MINUTES))
+    found = shares(asked(held, servers=replace(engines, starts=starts), window=FIVE_MINUTES))
     assert found["cold_start"] > 0.2
     assert "replica_imbalance" not in found

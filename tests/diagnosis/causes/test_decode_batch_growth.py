@@ -1,61 +1,54 @@
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    REPLICAS,
     asked,
     busier,
     evidence,
+    first_cause,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    started,
-    told_each_second,
     working,
 )
 
 
 def together(requests: Requests) -> Requests:
-    """Others' decodes take six times as much of each step."""
     return later(requests, decode_others_decode_s=lambda old: old * 6)
 
 
 def fuller() -> Servers:
-    """Three times as many run at a time."""
     usual = {"running": 20, "kv_usage_ratio": 0.2}
-    now = {each: {"running": 60, "kv_usage_ratio": 0.6} for each in REPLICAS}
-    starts = [started(replica=each, scheduler__max_num_seqs=256) for each in REPLICAS]
-    return servers_of(told_each_second(now, usual), None, starts)
+    now = {"running": 60, "kv_usage_ratio": 0.6}
+    return fleet(now, usual, scheduler__max_num_seqs=256)
 
 
 def test_three_times_the_requests_make_each_token_slower() -> None:
-    """Nobody waits for a place; the batch is told, and its cap."""
-    first = asked(together(busier(quiet(), 3)), Metric.TPOT, fuller()).causes[0]
-    assert first.id == "decode_batch_growth"
-    assert first.share > 0.9
+    """No request waits for a slot."""
+    first = first_cause(
+        asked(together(busier(quiet(), 3)), Metric.TPOT, fuller()), "decode_batch_growth", 0.9
+    )
     assert evidence(first, "requests running") == (20, 60)
     assert evidence(first, "KV cache in use") == pytest.approx((0.2, 0.6))
     assert flags(first)["--max-num-seqs"] == "cap the batch (256 → 128)"
 
 
 def test_prefills_that_stretch_the_steps_are_no_batch_growth() -> None:
-    """They are longer prompts', and the decodes share their steps."""
+    """Longer prompts cause them."""
     stretched = later(working(quiet(), prompts=4.0), decode_others_prefill_s=lambda old: old * 12)
     found = shares(asked(stretched, Metric.TPOT, fuller()))
     assert "decode_batch_growth" not in found
 
 
 def test_more_requests_whose_tokens_are_as_quick_are_no_batch_growth() -> None:
-    """There is room for them."""
     assert not asked(busier(quiet(), 3), Metric.TPOT, fuller()).causes
 
 
 def test_more_requests_bring_their_prefills_too() -> None:
-    """Prompts are as long as ever: what both add is the batch's growth."""
     requests = busier(quiet(), 3)
     gaps = requests.numbers["output_tokens"] - 1
     slower = later(

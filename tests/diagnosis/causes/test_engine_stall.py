@@ -3,20 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from tests.diagnosis.making import (
-    REPLICAS,
-    S,
-    asked,
-    evidence,
-    later,
-    quiet,
-    shares,
-    told_each_second,
-)
+from tests.diagnosis.making import S, asked, evidence, fleet, later, quiet, shares
 
 
 def standing_still() -> Requests:
@@ -26,22 +16,20 @@ def standing_still() -> Requests:
     return later(requests, decode_stall_s=np.where(meets, 10.0, 0.0))
 
 
-def telling(stall_per_s: Any, **now: Any) -> Servers:
-    """Engines that are at work all the time."""
-    told = {"busy_s_total": 0.9, "stall_s_total": stall_per_s, "longest_step_s": 10.0, **now}
+def engines_at_work(stall_per_s: Any, **now: Any) -> Servers:
+    now = {"busy_s_total": 0.9, "stall_s_total": stall_per_s, "longest_step_s": 10.0, **now}
     usual = {"busy_s_total": 0.6, "stall_s_total": 0.0, "longest_step_s": 0.1}
-    return Servers(samples_of(told_each_second(dict.fromkeys(REPLICAS, told), usual)))
+    return fleet(now, usual)
 
 
 def at_times(second: int) -> float:
-    """A pause of two and a half seconds in a hundred."""
+    """A pause of two and a half seconds for one request in a hundred."""
     return 0.5 if second % 100 == 0 else 0.0
 
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX])
 def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
-    """How long it stood still is told, and that nothing was evicted."""
-    answer = asked(standing_still(), metric, telling(at_times, preemptions_total=0.0))
+    answer = asked(standing_still(), metric, engines_at_work(at_times, preemptions_total=0.0))
     first = answer.causes[0]
     assert first.id == "engine_stall"
     assert first.share > 0.8
@@ -53,22 +41,20 @@ def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
 
 
 def test_steps_that_are_all_slower_are_no_stall() -> None:
-    """Half of every second's work is more than was known: that is the machine's pace."""
-    found = shares(asked(standing_still(), Metric.TPOT, telling(0.45)))
+    """The machine is slower for every step."""
+    found = shares(asked(standing_still(), Metric.TPOT, engines_at_work(0.45)))
     assert "engine_stall" not in found
 
 
-def test_who_waits_while_the_engine_stands_still_waits_for_its_stall() -> None:
-    """A queue in the very seconds, as the engine told them; no other queue."""
+def test_a_queue_while_the_engine_stands_still_is_the_stalls() -> None:
     requests = quiet()
     meets = requests.received_unix_ns // S % 100 >= 97
     queued = later(requests, queue_step_s=np.where(meets, 2.0, 0.0))
-    assert shares(asked(queued, servers=telling(at_times)))["engine_stall"] > 0.8
-    assert not asked(queued, servers=telling(0.0)).causes
+    assert shares(asked(queued, servers=engines_at_work(at_times)))["engine_stall"] > 0.8
+    assert not asked(queued, servers=engines_at_work(0.0)).causes
 
 
 @pytest.mark.parametrize("metric", [Metric.TTFT, Metric.E2E])
 def test_places_that_stalled_requests_keep_are_waited_for_by_the_stall(metric: Metric) -> None:
-    """They leave later; nobody else came for their places."""
     queued = later(quiet(), decode_stall_s=20.0, queue_seats_s=8.0)
     assert shares(asked(queued, metric))["engine_stall"] > 0.9

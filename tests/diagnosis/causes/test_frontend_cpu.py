@@ -3,37 +3,33 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    REPLICAS,
     asked,
     busier,
     evidence,
+    first_cause,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    told_each_second,
 )
 
 CPU = "process_cpu_s_total"
 
 
 def by_the_token(requests: Requests) -> Requests:
-    """A front end that takes as much for each token, before and now."""
+    """A front end that takes this long for each token, before and now."""
     frontend_s = 2e-6 * requests.numbers["prompt_tokens"]
     return replace(requests, numbers={**requests.numbers, "frontend_s": frontend_s})
 
 
 def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
-    """Its processor is busy, and there can be two of it."""
-    engines = told_each_second({each: {CPU: 1.0} for each in REPLICAS}, {CPU: 0.2})
+    servers = fleet({CPU: 1.0}, {CPU: 0.2})
     slower = later(by_the_token(quiet()), frontend_s=lambda old: old * 300)
-    first = asked(slower, servers=servers_of(engines)).causes[0]
-    assert first.id == "frontend_cpu"
-    assert first.share > 0.9
+    first = first_cause(asked(slower, servers=servers), "frontend_cpu", 0.9)
     assert evidence(first, "CPUs that the API server uses") == pytest.approx((0.2, 1.0))
     before, now = evidence(first, "seconds before the engine")
     assert (now or 0) > 50 * (before or 1)
@@ -41,7 +37,7 @@ def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
 
 
 def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
-    """It takes for each token what it took; a few still find nobody before them."""
+    """It takes as long for each token as before."""
     requests = busier(by_the_token(quiet()), 3)
     waits_s = np.random.default_rng(3).exponential(0.5, len(requests))
     waits_s *= waits_s > 0.1
@@ -51,6 +47,6 @@ def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
 
 
 def test_a_slow_client_is_no_slow_front_end() -> None:
-    """What is after the last token is not before the engine."""
+    """Time after the last token is not before the engine."""
     found = shares(asked(later(quiet(), delivery_s=30.0), Metric.E2E))
     assert "frontend_cpu" not in found

@@ -11,11 +11,12 @@ from tests.diagnosis.making import (
     asked,
     at_replica,
     evidence,
+    first_cause,
     later,
     quiet,
+    sampled_each_second,
     shares,
     slower_where,
-    told_each_second,
 )
 
 COOL = {"gpu": "0", "sm_clock_hz": 1.98e9, "throttle_reasons": "", "power_w": 650.0}
@@ -23,15 +24,13 @@ HOT = {"sm_clock_hz": 1.2e9, "throttle_reasons": "sw_thermal_slowdown", "power_w
 
 
 def gpus(**now: dict[str, Any]) -> Servers:
-    """One GPU each, and what they show in the window."""
-    return Servers(gpus=samples_of(told_each_second(now, COOL)))
+    return Servers(gpus=samples_of(sampled_each_second(now, COOL)))
 
 
 def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
-    """At the replica that shows it, with clock and power before and now."""
-    first = asked(slower_where(("r0",), 2.0), Metric.TPOT, gpus(r0=HOT)).causes[0]
-    assert first.id == "gpu_throttling"
-    assert first.share > 0.9
+    first = first_cause(
+        asked(slower_where(("r0",), 2.0), Metric.TPOT, gpus(r0=HOT)), "gpu_throttling", 0.9
+    )
     assert first.where == {"replica": "r0"}
     assert evidence(first, "times longer") == pytest.approx((1.0, 2.0), rel=0.05)
     assert evidence(first, "SM clock") == pytest.approx((1.98e9, 1.2e9))
@@ -41,23 +40,21 @@ def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
 
 @pytest.mark.parametrize("one", [{"sm_clock_hz": 1.2e9}, {"throttle_reasons": "hw_slowdown"}])
 def test_clock_or_reason_alone_are_enough(one: dict[str, Any]) -> None:
-    """Not every driver tells both."""
+    """Not every driver reports both."""
     slower = slower_where(REPLICAS, 2.0)
     assert "gpu_throttling" in shares(asked(slower, Metric.TPOT, gpus(r0=one, r1=one)))
 
 
 def test_a_slower_machine_whose_clocks_are_as_ever_is_not_throttled() -> None:
-    """Something else makes it slow."""
     assert not asked(slower_where(REPLICAS, 2.0), Metric.TPOT, gpus()).causes
 
 
-def test_a_lower_clock_that_slows_nobody_is_no_cause() -> None:
-    """A GPU with little to do may well rest."""
+def test_a_lower_clock_without_slower_work_is_no_cause() -> None:
     assert not asked(quiet(), Metric.TPOT, gpus(r0=HOT, r1=HOT)).causes
 
 
 def test_a_throttled_replica_beside_a_quick_one_is_found() -> None:
-    """It serves a third: the middle request of both tells of no slower machine."""
+    """It serves a third of the requests, so the median of both shows no slower machine."""
     requests = slower_where(("r1",), 1.3)
     third = ~at_replica(requests, "r1") | (np.arange(len(requests)) % 2 == 0)
     more_s = np.random.default_rng(7).exponential(0.01, len(requests))

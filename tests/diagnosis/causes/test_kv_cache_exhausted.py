@@ -1,29 +1,26 @@
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from tests.diagnosis.making import (
-    REPLICAS,
     asked,
     busier,
     evidence,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    started,
-    told_each_second,
     working,
 )
 
 
 def test_a_queue_for_blocks_is_a_full_cache() -> None:
-    """The same traffic, half the blocks: fewer run, and what could be given up is told."""
-    engines = told_each_second(
-        {each: {"kv_usage_ratio": 0.99, "running": 20} for each in REPLICAS},
+    """The same traffic has half the blocks."""
+    servers = fleet(
+        {"kv_usage_ratio": 0.99, "running": 20},
         {"kv_usage_ratio": 0.8, "running": 40},
+        model__max_model_len=32768,
     )
-    starts = [started(replica=each, model__max_model_len=32768) for each in REPLICAS]
-    first = asked(later(quiet(), queue_kv_s=0.5), servers=servers_of(engines, None, starts))
+    first = asked(later(quiet(), queue_kv_s=0.5), servers=servers)
     full = first.causes[0]
     assert full.id == "kv_cache_exhausted"
     assert full.share > 0.85
@@ -34,29 +31,27 @@ def test_a_queue_for_blocks_is_a_full_cache() -> None:
 
 
 def test_a_queue_for_places_is_no_full_cache() -> None:
-    """There are blocks enough."""
-    engines = told_each_second({}, {"kv_usage_ratio": 0.4})
-    found = shares(asked(later(quiet(), queue_seats_s=0.5), servers=servers_of(engines)))
+    servers = fleet({}, {"kv_usage_ratio": 0.4})
+    found = shares(asked(later(quiet(), queue_seats_s=0.5), servers=servers))
     assert "kv_cache_exhausted" not in found
 
 
-def test_who_takes_four_times_the_blocks_has_filled_the_cache() -> None:
-    """There are as many blocks as ever: longer prompts keep them."""
+def test_longer_prompts_that_fill_the_cache_are_the_cause() -> None:
     found = shares(asked(later(working(quiet(), prompts=4.0), queue_kv_s=2.0)))
     assert next(iter(found)) == "longer_prompts"
     assert found.get("kv_cache_exhausted", 0.0) < 0.2
 
 
 def test_more_requests_than_the_cache_can_hold_exhaust_it() -> None:
-    """There are places for them; it is memory that they wait for."""
     found = shares(asked(later(busier(quiet(), 2), queue_kv_s=0.5)))
     assert next(iter(found)) == "kv_cache_exhausted"
     assert "load_exceeds_capacity" not in found
 
 
 def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
-    """Three times the requests share each step: that they keep their blocks for longer is theirs,
-    though prompts are a little longer, too."""
+    """Three times the requests share each step and keep their blocks longer, though prompts are a
+    little longer too.
+    """
     more = working(busier(quiet(), 3), prompts=1.3)
     each_s = 0.05 * (more.numbers["output_tokens"] - 1)
     found = shares(
@@ -67,10 +62,7 @@ def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
 
 
 def test_more_requests_and_fewer_blocks_share_the_wait_for_them() -> None:
-    """Half the blocks, and twice the requests: neither alone would have made them wait so."""
-    engines = told_each_second(
-        {each: {"kv_usage_ratio": 0.99, "running": 20} for each in REPLICAS},
-        {"kv_usage_ratio": 0.8, "running": 40},
-    )
-    found = shares(asked(later(busier(quiet(), 2), queue_kv_s=2.0), servers=servers_of(engines)))
+    """Neither half the blocks nor twice the requests alone would cause the whole wait."""
+    servers = fleet({"kv_usage_ratio": 0.99, "running": 20}, {"kv_usage_ratio": 0.8, "running": 40})
+    found = shares(asked(later(busier(quiet(), 2), queue_kv_s=2.0), servers=servers))
     assert min(found["kv_cache_exhausted"], found["load_exceeds_capacity"]) > 0.3

@@ -2,14 +2,11 @@ import pytest
 
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, later, quiet, shares, working
+from tests.diagnosis.making import asked, evidence, first_cause, later, quiet, shares, working
 
 
 def test_answers_of_four_times_the_tokens_take_as_much_longer() -> None:
-    """The lengths are told, and that a cap is the request's to set."""
-    first = asked(working(quiet(), outputs=4.0), Metric.E2E).causes[0]
-    assert first.id == "longer_outputs"
-    assert first.share > 0.9
+    first = first_cause(asked(working(quiet(), outputs=4.0), Metric.E2E), "longer_outputs", 0.9)
     for which in ("median", "99th percentile"):
         before, now = evidence(first, f"output tokens, {which}")
         assert now == pytest.approx(4 * (before or 0), rel=0.15)
@@ -17,19 +14,16 @@ def test_answers_of_four_times_the_tokens_take_as_much_longer() -> None:
 
 
 def test_longer_answers_are_no_slower_tokens() -> None:
-    """Of the time per token there is nothing to tell."""
     assert asked(working(quiet(), outputs=4.0), Metric.TPOT).verdict is Verdict.NO_INCIDENT
 
 
 def test_slower_tokens_are_no_longer_answers() -> None:
-    """As many tokens, and each waits for others."""
     slower = later(quiet(), decode_others_decode_s=lambda old: old * 12)
     found = shares(asked(slower, Metric.E2E))
     assert next(iter(found)) == "decode_batch_growth"
     assert "longer_outputs" not in found
 
 
-def test_who_waits_for_a_place_waits_for_the_longer_answers() -> None:
-    """They keep it for longer."""
+def test_a_wait_for_a_batch_slot_is_due_to_longer_answers() -> None:
     queued = later(working(quiet(), outputs=4.0), queue_seats_s=1.0)
     assert shares(asked(queued))["longer_outputs"] > 0.9

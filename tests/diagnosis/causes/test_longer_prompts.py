@@ -2,19 +2,24 @@ import pytest
 
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, later, quiet, shares, slower_where, working
+from tests.diagnosis.making import (
+    asked,
+    evidence,
+    first_cause,
+    later,
+    quiet,
+    shares,
+    slower_where,
+    working,
+)
 
 
 def four_times() -> Requests:
-    """Every prompt is four times as long."""
     return working(quiet(), prompts=4.0)
 
 
 def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
-    """The servers do as before, and the lengths are told."""
-    first = asked(four_times()).causes[0]
-    assert first.id == "longer_prompts"
-    assert first.share > 0.9
+    first = first_cause(asked(four_times()), "longer_prompts", 0.9)
     for which in ("median", "99th percentile"):
         before, now = evidence(first, f"prompt tokens, {which}")
         assert now == pytest.approx(4 * (before or 0), rel=0.15)
@@ -22,18 +27,15 @@ def test_prompts_that_are_four_times_as_long_take_as_much_longer() -> None:
 
 
 def test_what_longer_prompts_cost_each_other_is_theirs_too() -> None:
-    """A wait for others' prefill grows as it does."""
     found = shares(asked(later(four_times(), prefill_others_prefill_s=0.8)))
     assert found["longer_prompts"] > 0.9
 
 
 def test_a_slower_machine_is_no_longer_prompt() -> None:
-    """The same tokens, at four times the price."""
     assert "longer_prompts" not in shares(asked(slower_where(("r0", "r1"), 4.0)))
 
 
 def test_longer_prompts_are_not_to_blame_for_longer_answers() -> None:
-    """Both grew, and each has its own part of the whole time."""
     found = shares(asked(working(quiet(), prompts=1.5, outputs=4.0), Metric.E2E))
     assert next(iter(found)) == "longer_outputs"
     assert found.get("longer_prompts", 0.0) < 0.1

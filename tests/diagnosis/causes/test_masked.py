@@ -24,32 +24,29 @@ def delayed(evicted_s: float, stalled_s: float, apart: bool = True) -> Requests:
 
 
 def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
-    """With the mean of what it adds alone and of what it adds beside the greater one."""
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0), Metric.E2E)
     (first, second) = found.causes
     assert (first.id, second.id) == ("preemption", "engine_stall")
     # Alone it would add 30 s, beside evictions of 60 s nothing: half of 30 of 60.
     assert second.share == pytest.approx(0.25, abs=0.05)
     assert first.share == pytest.approx(0.75, abs=0.05)
-    told = second.evidence[0]
-    assert "alone" in told.what
-    assert (told.now or 0.0) - (told.baseline or 0.0) == pytest.approx(30.0, rel=0.25)
+    shown = second.evidence[0]
+    assert "alone" in shown.what
+    assert (shown.now or 0.0) - (shown.baseline or 0.0) == pytest.approx(30.0, rel=0.25)
     assert found.unexplained == pytest.approx(0.0, abs=0.02)
 
 
 def test_what_the_slowest_show_is_not_hidden() -> None:
-    """Both met the same requests: the shares are those of their seconds."""
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0, apart=False), Metric.E2E)
     assert shares(found) == {
         "preemption": pytest.approx(2 / 3, abs=0.05),
         "engine_stall": pytest.approx(1 / 3, abs=0.05),
     }
-    assert not any("alone" in told.what for cause in found.causes for told in cause.evidence)
+    assert not any("alone" in shown.what for cause in found.causes for shown in cause.evidence)
 
 
 @pytest.mark.parametrize("stalled_s", [0.0, 3.0])
-def test_what_would_hardly_be_felt_alone_is_not_told(stalled_s: float) -> None:
-    """Small causes, and absent ones, are not named."""
+def test_a_cause_too_small_to_notice_is_not_named(stalled_s: float) -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=stalled_s), Metric.E2E)
     assert set(shares(found)) == {"preemption"}
 
@@ -65,7 +62,6 @@ def test_a_bad_minute_is_an_incident() -> None:
 
 
 def test_a_bad_second_is_none() -> None:
-    """A handful of requests is too few."""
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 302)

@@ -1,12 +1,11 @@
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, later, quiet, shares
+from tests.diagnosis.making import asked, evidence, first_cause, later, quiet, shares
 
 
 def test_an_answer_that_is_ready_and_not_taken_is_the_clients() -> None:
-    """The server was done; where to look is told."""
-    first = asked(later(quiet(), delivery_s=30.0), Metric.E2E).causes[0]
-    assert first.id == "network_or_client"
-    assert first.share > 0.9
+    first = first_cause(
+        asked(later(quiet(), delivery_s=30.0), Metric.E2E), "network_or_client", 0.9
+    )
     before, now = evidence(first, "seconds from last token to last byte")
     assert now == 30.0
     assert (before or 0) < 0.1
@@ -14,18 +13,16 @@ def test_an_answer_that_is_ready_and_not_taken_is_the_clients() -> None:
 
 
 def test_a_busy_front_end_is_no_slow_client() -> None:
-    """Where reading a request takes longer still than writing its answer, both are the server's."""
+    """Where reading a request also takes longer, the server is slow, not the client."""
     found = shares(asked(later(quiet(), frontend_s=40.0, delivery_s=30.0), Metric.E2E))
     assert list(found) == ["frontend_cpu"]
 
 
 def test_a_client_has_no_part_in_the_first_byte() -> None:
-    """The server writes it whether or not it is taken."""
     late = later(quiet(), delivery_s=30.0)
     late.numbers["ttft_s"][:] += late.numbers["delivery_s"]
     assert "network_or_client" not in shares(asked(late, Metric.TTFT))
 
 
 def test_slower_tokens_are_no_slow_client() -> None:
-    """They were not ready."""
     assert "network_or_client" not in shares(asked(later(quiet(), decode_stall_s=30.0), Metric.E2E))

@@ -1,47 +1,31 @@
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.question import Metric
-from tests.diagnosis.making import (
-    REPLICAS,
-    asked,
-    evidence,
-    flags,
-    later,
-    quiet,
-    shares,
-    started,
-    told_each_second,
-)
+from tests.diagnosis.making import asked, evidence, first_cause, flags, fleet, later, quiet, shares
 
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX, Metric.E2E])
 def test_what_is_evicted_and_computed_again_is_preempted(metric: Metric) -> None:
-    """The gap lies in the decode, and the engine tells how often."""
-    engines = told_each_second(
-        {each: {"preemptions_total": 0.5, "kv_usage_ratio": 1.0} for each in REPLICAS},
+    servers = fleet(
+        {"preemptions_total": 0.5, "kv_usage_ratio": 1.0},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.7},
+        scheduler__max_num_seqs=64,
     )
-    starts = [started(replica=each, scheduler__max_num_seqs=64) for each in REPLICAS]
     evicted = later(quiet(), decode_preempted_s=20.0)
-    first = asked(evicted, metric, servers_of(engines, None, starts)).causes[0]
-    assert first.id == "preemption"
-    assert first.share > 0.8
+    first = first_cause(asked(evicted, metric, servers), "preemption", 0.8)
     assert evidence(first, "preemptions/s") == pytest.approx((0.0, 0.5))
     assert evidence(first, "KV cache in use") == pytest.approx((0.7, 1.0))
     assert flags(first)["--max-num-seqs"].endswith("(64 → 32)")
 
 
 @pytest.mark.parametrize("part", ["decode_stall_s", "decode_others_decode_s"])
-def test_a_gap_that_nobody_was_evicted_in_is_no_preemption(part: str) -> None:
-    """Whoever else stretches the decode."""
+def test_a_gap_without_an_eviction_is_no_preemption(part: str) -> None:
     found = shares(asked(later(quiet(), **{part: 20.0}), Metric.E2E))
     assert found
     assert "preemption" not in found
 
 
 def test_places_that_the_evicted_keep_are_waited_for_by_preemption() -> None:
-    """Who is computed again leaves later: the queue for its place is not the load's."""
     evicted = later(quiet(), decode_preempted_s=20.0, queue_seats_s=2.0)
     found = shares(asked(evicted))
     assert next(iter(found)) == "preemption"

@@ -1,18 +1,16 @@
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    REPLICAS,
     asked,
     busier,
     evidence,
+    first_cause,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    started,
-    told_each_second,
     well_cached,
     working,
 )
@@ -20,15 +18,13 @@ from tests.diagnosis.making import (
 
 @pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX])
 def test_longer_prompts_of_others_stretch_the_decodes(metric: Metric) -> None:
-    """The tokens they bring into a step are told, and the step can be made smaller."""
-    engines = told_each_second(
-        {each: {"prefill_tokens_total": 8e3} for each in REPLICAS}, {"prefill_tokens_total": 2e3}
+    servers = fleet(
+        {"prefill_tokens_total": 8e3},
+        {"prefill_tokens_total": 2e3},
+        scheduler__max_num_batched_tokens=8192,
     )
-    starts = [started(replica=each, scheduler__max_num_batched_tokens=8192) for each in REPLICAS]
     stretched = later(working(quiet(), prompts=4.0), decode_others_prefill_s=lambda old: old * 12)
-    first = asked(stretched, metric, servers_of(engines, None, starts)).causes[0]
-    assert first.id == "prefill_interference"
-    assert first.share > 0.9
+    first = first_cause(asked(stretched, metric, servers), "prefill_interference", 0.9)
     assert evidence(first, "prompt tokens computed/s") == pytest.approx((2e3, 8e3))
     before, now = evidence(first, "prompt tokens, mean")
     assert now == pytest.approx(4 * (before or 0), rel=0.1)
@@ -36,13 +32,11 @@ def test_longer_prompts_of_others_stretch_the_decodes(metric: Metric) -> None:
 
 
 def test_decodes_that_stretch_each_other_are_no_interference() -> None:
-    """That is the batch's growth."""
     stretched = later(quiet(), decode_others_decode_s=lambda old: old * 6)
     assert list(shares(asked(stretched, Metric.TPOT))) == ["decode_batch_growth"]
 
 
 def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
-    """The prompts are as long as ever; more of each is computed."""
     stretched = later(
         working(well_cached(quiet()), hits=0.0), decode_others_prefill_s=lambda old: old * 12
     )
@@ -50,8 +44,7 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
 
 
 def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
-    """Most of the prompt tokens that came on top are one tenant's: it is named, with its rate,
-    and limiting it is the first lever."""
+    """Most of the added prompt tokens are one tenant's, so limiting it is the first lever."""
     requests = busier(quiet(12_000), 5, tenant="acme")
     stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
@@ -62,7 +55,6 @@ def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
 
 
 def test_what_all_tenants_bring_alike_is_driven_by_none() -> None:
-    """Then no tenant is to be limited."""
     stretched = later(busier(quiet(), 3), decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
     assert (first.id, first.where) == ("prefill_interference", {})

@@ -1,19 +1,17 @@
 import numpy as np
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from tests.diagnosis.making import (
     ALPHA_S,
-    REPLICAS,
     asked,
     busier,
     evidence,
+    first_cause,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    started,
-    told_each_second,
     well_cached,
     working,
 )
@@ -23,40 +21,32 @@ HITS = "prefix_cache_hits_tokens_total"
 
 
 def test_prompts_that_are_no_longer_found_are_misses() -> None:
-    """As long as ever, and all of each is computed; the cache can be turned on where it is off."""
-    engines = told_each_second({each: {HITS: 0.0} for each in REPLICAS}, {TOKENS: 1e3, HITS: 8e2})
-    starts = [started(replica=each, cache__enable_prefix_caching=False) for each in REPLICAS]
+    servers = fleet({HITS: 0.0}, {TOKENS: 1e3, HITS: 8e2}, cache__enable_prefix_caching=False)
     requests = working(well_cached(quiet()), hits=0.0)
-    first = asked(requests, servers=servers_of(engines, None, starts)).causes[0]
-    assert first.id == "prefix_cache_miss"
-    assert first.share > 0.9
+    first = first_cause(asked(requests, servers=servers), "prefix_cache_miss", 0.9)
     assert evidence(first, "prompt tokens found") == pytest.approx((0.8, 0.0), abs=0.03)
     assert evidence(first, "hits per query") == pytest.approx((0.8, 0.0))
     assert flags(first)["--enable-prefix-caching"] == "turn the cache on"
 
 
 def test_a_cache_that_is_on_is_not_to_be_turned_on() -> None:
-    """Where nobody told its switch, neither."""
     first = asked(working(well_cached(quiet()), hits=0.0)).causes[0]
     assert "--enable-prefix-caching" not in flags(first)
     assert "--kv-offloading-size" in flags(first)
 
 
 def test_longer_prompts_with_as_many_hits_are_no_misses() -> None:
-    """More tokens are computed, of more."""
     found = shares(asked(working(well_cached(quiet()), prompts=4.0, hits=4.0)))
     assert next(iter(found)) == "longer_prompts"
     assert "prefix_cache_miss" not in found
 
 
 def test_what_others_misses_cost_is_the_misses_too() -> None:
-    """More of others' prefill is in the way."""
     missed = later(working(well_cached(quiet()), hits=0.0), prefill_others_prefill_s=0.8)
     assert shares(asked(missed))["prefix_cache_miss"] > 0.9
 
 
-def test_what_was_never_sent_before_is_missed_by_nobody() -> None:
-    """A tenant sends five times as much, of which nothing is found; the others' is as ever."""
+def test_new_prompts_of_one_tenant_are_no_misses_of_the_others() -> None:
     requests = busier(well_cached(quiet()), 5, tenant="acme")
     new = requests.label("tenant").is_value("acme")
     uncached = later(

@@ -8,7 +8,6 @@ from diagnosis.causes.registry import DETECTORS, SUMMARIES
 
 
 def test_every_detector_of_the_folder_is_asked() -> None:
-    """A file with an id that is not registered would never be."""
     modules = [path.stem for path in Path(diagnosis.causes.__path__[0]).glob("[a-z]*.py")]
     ids = [getattr(import_module(f"diagnosis.causes.{name}"), "ID", None) for name in modules]
     assert sorted(filter(None, ids)) == sorted(DETECTORS)
@@ -16,7 +15,6 @@ def test_every_detector_of_the_folder_is_asked() -> None:
 
 @pytest.mark.parametrize("cause", DETECTORS)
 def test_every_detector_is_named_after_its_id_and_has_tests_of_its_own(cause: str) -> None:
-    """So that whoever reads the id in an answer finds both."""
     assert DETECTORS[cause].__module__ == f"diagnosis.causes.{cause}"
     assert (Path(__file__).parent / f"test_{cause}.py").is_file()
     assert SUMMARIES[cause]

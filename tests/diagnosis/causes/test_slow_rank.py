@@ -4,13 +4,20 @@ import pytest
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, shares, slower_where, told_each_second
+from tests.diagnosis.making import (
+    asked,
+    evidence,
+    first_cause,
+    sampled_each_second,
+    shares,
+    slower_where,
+)
 
 
 def ranks(*active_now: float) -> Servers:
-    """GPUs of both replicas, as busy as each other; r0's in the window by number."""
+    """GPUs of both replicas, equally busy, except r0's in the window."""
     each = [
-        told_each_second(
+        sampled_each_second(
             {"r0": {"sm_active_ratio": active}},
             {"gpu": str(gpu), "sm_active_ratio": 0.8, "sm_clock_hz": 1.98e9},
         )
@@ -20,11 +27,8 @@ def ranks(*active_now: float) -> Servers:
 
 
 def test_a_gpu_apart_from_its_peers_slows_its_replica() -> None:
-    """Replica and GPU are named, and how to look at its link."""
     servers = ranks(0.4, 0.4, 0.9, 0.4)
-    first = asked(slower_where(("r0",), 2.0), Metric.TPOT, servers).causes[0]
-    assert first.id == "slow_rank"
-    assert first.share > 0.9
+    first = first_cause(asked(slower_where(("r0",), 2.0), Metric.TPOT, servers), "slow_rank", 0.9)
     assert first.where == {"replica": "r0", "gpu": "2"}
     assert evidence(first, "SM activity of GPU 2") == pytest.approx((0.0, 1.25))
     assert evidence(first, "SM clock") == pytest.approx((1.98e9, 1.98e9))
@@ -33,12 +37,10 @@ def test_a_gpu_apart_from_its_peers_slows_its_replica() -> None:
 
 @pytest.mark.parametrize("active", [(0.4, 0.4, 0.4, 0.4), (0.4,)])
 def test_gpus_that_are_slow_together_have_no_slow_rank(active: tuple[float, ...]) -> None:
-    """Nor has a GPU without peers."""
     found = asked(slower_where(("r0",), 2.0), Metric.TPOT, ranks(*active))
     assert "slow_rank" not in shares(found)
 
 
 def test_a_rank_apart_is_not_blamed_for_another_replica() -> None:
-    """r1 is slow, and its own GPUs are alike."""
     found = asked(slower_where(("r1",), 2.0), Metric.TPOT, ranks(0.4, 0.4, 0.9, 0.4))
     assert "slow_rank" not in shares(found)

@@ -3,34 +3,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
 from tests.diagnosis.making import (
-    REPLICAS,
     S,
     asked,
     busier,
     evidence,
+    first_cause,
     flags,
+    fleet,
     later,
     quiet,
     shares,
-    told_each_second,
     working,
 )
 
 
 def queued(requests: Requests) -> Requests:
-    """Everybody waits for a place."""
     return later(requests, queue_seats_s=1.0)
 
 
 def test_one_tenant_of_five_times_its_traffic_floods_the_others() -> None:
-    """It is named, with its rate and theirs."""
-    first = asked(queued(busier(quiet(), 5, tenant="acme"))).causes[0]
-    assert first.id == "tenant_flood"
-    assert first.share > 0.9
+    first = first_cause(asked(queued(busier(quiet(), 5, tenant="acme"))), "tenant_flood", 0.9)
     assert first.where == {"tenant": "acme"}
     before, now = evidence(first, "requests/s of acme")
     assert now == pytest.approx(5 * (before or 0), rel=0.15)
@@ -40,21 +35,19 @@ def test_one_tenant_of_five_times_its_traffic_floods_the_others() -> None:
     assert any("acme" in lever.action for lever in first.levers)
 
 
-def test_all_tenants_that_grow_alike_flood_nobody() -> None:
-    """That is a load."""
+def test_tenants_that_grow_alike_are_no_flood() -> None:
     found = shares(asked(queued(busier(quiet(), 2))))
     assert next(iter(found)) == "load_exceeds_capacity"
     assert "tenant_flood" not in found
 
 
-def test_a_tenant_that_nobody_waits_behind_floods_nobody() -> None:
-    """More of its requests, longer prompts of all, and no queue."""
+def test_a_tenant_that_causes_no_queue_is_no_flood() -> None:
+    """It sends more requests and all prompts are longer, but there is no queue."""
     found = shares(asked(working(busier(quiet(), 5, tenant="acme"), prompts=4.0)))
     assert "tenant_flood" not in found
 
 
 def test_others_may_wait_in_the_front_end() -> None:
-    """The engine has nothing to wait for: the API server takes one after the other."""
     requests = quiet()
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
     requests = replace(requests, numbers={**requests.numbers, "frontend_s": a_token_s})
@@ -64,15 +57,14 @@ def test_others_may_wait_in_the_front_end() -> None:
     assert found["tenant_flood"] > 0.05
 
 
-def test_a_flood_amid_a_load_shares_with_it() -> None:
-    """All tenants send twice as much, and one of them five times that."""
+def test_a_flood_and_a_higher_load_share_the_growth() -> None:
     found = shares(asked(queued(busier(busier(quiet(), 2), 5, tenant="acme"))))
     assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
     assert found["tenant_flood"] > found["load_exceeds_capacity"] > 0.1
 
 
-def test_who_waits_behind_a_flood_may_come_after_it() -> None:
-    """The traffic is as ever when the slowest come: the backlog began with the flood."""
+def test_a_request_that_waits_behind_a_flood_may_come_after_it() -> None:
+    """The traffic is normal when the slowest requests come; the backlog began with the flood."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     acme = requests.label("tenant").is_value("acme")
@@ -81,13 +73,11 @@ def test_who_waits_behind_a_flood_may_come_after_it() -> None:
     behind = more.received_unix_ns / S - 1_000
     waits_s = np.where((behind >= 0) & (behind < 180), np.minimum(behind, 180 - behind), 0.0)
     slowest = np.where((behind >= 60) & (behind < 110), waits_s + 60.0, waits_s)
-    first = asked(later(more, queue_seats_s=slowest)).causes[0]
-    assert first.id == "tenant_flood"
+    first = first_cause(asked(later(more, queue_seats_s=slowest)), "tenant_flood")
     assert first.where == {"tenant": "acme"}
 
 
-def test_a_flood_is_of_what_a_tenant_always_sends() -> None:
-    """Its added answers are ten times as long: that is another kind of traffic."""
+def test_more_requests_of_another_kind_are_no_flood() -> None:
     requests = busier(quiet(), 5, tenant="acme")
     acme = requests.label("tenant").is_value("acme")
     longer = later(queued(requests), output_tokens=lambda old: np.where(acme, 10 * old, old))
@@ -95,26 +85,24 @@ def test_a_flood_is_of_what_a_tenant_always_sends() -> None:
 
 
 def test_a_flood_among_tenants_that_all_grew_is_what_goes_beyond_them() -> None:
-    """One sends twelve times as much, the others four times: it is half of the growth."""
     among = busier(busier(quiet(), 4), 3, tenant="acme")
     found = shares(asked(queued(among)))
     assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
     assert min(found.values()) > 0.25
 
 
-def test_nobody_waits_between_two_tokens() -> None:
-    """Of the decodes alone, others' are in the way, whoever sent them."""
+def test_a_flood_is_no_cause_of_slower_tokens() -> None:
     requests = busier(quiet(), 5, tenant="acme")
     each_s = 0.05 * (requests.numbers["output_tokens"] - 1)
     slower = later(requests, queue_seats_s=1.0, decode_others_decode_s=lambda old: old + each_s)
-    engines = told_each_second({each: {"waiting": 9} for each in REPLICAS}, {"waiting": 0})
-    found = shares(asked(slower, Metric.TPOT, servers_of(engines)))
+    servers = fleet({"waiting": 9}, {"waiting": 0})
+    found = shares(asked(slower, Metric.TPOT, servers))
     assert next(iter(found)) == "decode_batch_growth"
     assert "tenant_flood" not in found
 
 
 def test_a_flood_may_come_with_a_few_huge_prompts() -> None:
-    """One of sixteen of its requests is huge: the middle one is what it always sends."""
+    """The median request stays what the tenant always sends."""
     requests = busier(quiet(), 5, tenant="acme")
     acme = requests.label("tenant").is_value("acme")
     huge = acme & (np.random.default_rng(2).random(len(requests)) < 0.06)

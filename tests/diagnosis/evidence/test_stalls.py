@@ -1,5 +1,3 @@
-"""Data-parallel engines of one replica: a stall of one does not delay the others' requests."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,20 +45,17 @@ def waiting(served_by: list[float]) -> Requests:
 
 
 def case(requests: Requests, table: pa.Table) -> Any:
-    """A case with the fields that the function reads."""
     return SimpleNamespace(servers=SimpleNamespace(engines=samples_of(table)), slow=requests)
 
 
 def test_a_request_waits_for_the_stalls_of_its_own_engine() -> None:
-    """Engine 3 stood still for four seconds: its own request waited for them, engine 5's did not,
-    and where it is not known which engine served, one in eight is expected to have."""
+    """Where the engine is unknown, one request in eight is expected to have waited."""
     found = stalled_while_queued_s(case(waiting([3.0, 5.0, np.nan]), engines(stalled=3)))
     assert found == pytest.approx([4.0, 0.0, 4.0 / ENGINES])
 
 
 def test_stalls_of_all_engines_do_not_add_up() -> None:
-    """Each of eight engines stands still for four seconds: no request waits for 32, or longer than
-    its whole wait of ten."""
+    """Each of eight engines stands still for four seconds, and no request waits for 32."""
     table = pa.concat_tables(
         [
             engines(number).filter(pc.equal(engines(number)["engine"], number))
@@ -72,8 +67,7 @@ def test_stalls_of_all_engines_do_not_add_up() -> None:
 
 
 def test_the_start_of_another_engine_is_not_ones_own() -> None:
-    """It counts as any other server's does: while that is away, its requests are the others'
-    load."""
+    """While another engine is away, its requests are the others' load."""
     start = EngineStart(
         replica="dp", engine=3, process=1, at_unix_ns=-600 * S, config="c", arguments="{}"
     )
@@ -81,8 +75,7 @@ def test_the_start_of_another_engine_is_not_ones_own() -> None:
     assert found.tolist() == [604.0, np.inf, 604.0]
 
 
-def test_nobody_is_delayed_by_the_prefill_of_another_engine() -> None:
-    """Engines of a replica share no step."""
+def test_the_prefill_of_another_engine_delays_no_request() -> None:
     numbers = {
         "queue_s": np.zeros(3),
         "prefill_s": np.full(3, 1.0),

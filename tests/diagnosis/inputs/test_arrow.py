@@ -1,5 +1,3 @@
-"""Tables of the store as an explanation's columns."""
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,8 +6,6 @@ from diagnosis.inputs.arrow import requests_of
 
 
 def test_nulls_are_nan_and_labels_are_codes() -> None:
-    """Whether a label comes as text or as a dictionary, in one chunk or several; a short number
-    as the same."""
     first = pa.table(
         {
             "received_unix_ns": pa.array([1, 2], pa.int64()),
@@ -32,7 +28,6 @@ def test_nulls_are_nan_and_labels_are_codes() -> None:
 
 
 def test_a_column_is_made_when_it_is_asked_for() -> None:
-    """Most are not: what cannot be made a number is no matter until then."""
     table = pa.table(
         {"received_unix_ns": [1, 2], "ttft_s": [1.0, 2.0], "queue_s": ["no", "number"]}
     )

@@ -1,5 +1,3 @@
-"""Little's law as a check of the data."""
-
 import numpy as np
 import pytest
 
@@ -33,12 +31,11 @@ def test_a_queue_that_adds_up_raises_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("number", [100, 800])
-def test_a_queue_that_does_not_add_up_is_said_to(number: int) -> None:
-    """Rows are missing, or there are too many: the sentence names the replica."""
+def test_a_queue_that_does_not_add_up_is_reported_with_its_replica(number: int) -> None:
     (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
     assert doubt.startswith("r0 reports 8.0 waiting requests")
 
 
-def test_a_queue_of_next_to_nothing_is_not_held_against_anybody() -> None:
-    """With less than one waiting request, one sample per second is too coarse."""
+def test_a_queue_below_one_request_is_not_checked() -> None:
+    """One sample per second is too coarse for it."""
     assert not contradictions(_requests(4), _told(0.5), WINDOW)

@@ -1,5 +1,3 @@
-"""Whether an objective's attainment fell: beyond chance, and below its target."""
-
 import numpy as np
 import pytest
 
@@ -16,12 +14,11 @@ def everyone(requests: Requests) -> BoolArray:
 
 
 def chat(seconds: float = 0.5, budget: float = 0.01) -> list[Threshold]:
-    """An objective on the latency in question."""
     return [Threshold("chat", seconds, budget, everyone)]
 
 
 def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Requests:
-    """These shares of the requests wait two seconds for blocks."""
+    """Let these shares of the requests wait two seconds for blocks."""
     requests = quiet(number, seed)
     chance = np.random.default_rng(seed).random(number)
     late = requests.received_unix_ns >= 900 * S
@@ -34,14 +31,13 @@ def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Reque
 
 
 def judged(requests: Requests, **objective: float) -> Explanation:
-    """Of TTFT."""
+    """Judge the attainment of TTFT."""
     return asked(requests, Metric.TTFT, thresholds=chat(**objective))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("before", "now"), [(0.003, 0.10), (0.05, 0.22), (0.5, 0.6)])
 def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: int) -> None:
-    """Whatever share was slow before."""
     answer = judged(slow(before, now, seed=seed), seconds=1.0)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.attainments[0].fell
@@ -50,7 +46,6 @@ def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: in
 
 @pytest.mark.parametrize("seed", range(3))
 def test_attainment_that_held_is_none_however_much_the_tail_grew(seed: int) -> None:
-    """A tail four times as slow that meets the objective affects no user."""
     requests = later(quiet(seed=seed), queue_kv_s=1.0)
     assert asked(requests).verdict is Verdict.INCIDENT
     answer = judged(requests, seconds=5.0)
@@ -60,7 +55,6 @@ def test_attainment_that_held_is_none_however_much_the_tail_grew(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> None:
-    """The answer is unchanged, and says that it is missed."""
     answer = judged(slow(0.2, 0.2, seed=seed), seconds=1.0)
     assert answer.verdict is Verdict.NO_INCIDENT
     assert answer.attainments[0].missed
@@ -98,7 +92,6 @@ def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
 
 
 def test_a_threshold_that_usual_traffic_breaks_leaves_it_to_the_size() -> None:
-    """It separates nothing: the size of the growth decides."""
     requests = later(quiet(), queue_kv_s=0.5)
     answer = judged(requests, seconds=0.001)
     assert not answer.attainments[0].decides
@@ -123,7 +116,6 @@ def test_a_client_that_left_after_the_threshold_was_hurt() -> None:
 
 
 def test_only_those_asked_about_are_counted() -> None:
-    """One replica's trouble is no fall of the other's attainment."""
     requests = quiet()
     there = requests.label("replica").is_value("r1")
     queued = later(requests, queue_kv_s=np.where(there, 2.0, 0.0))

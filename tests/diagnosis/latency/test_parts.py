@@ -1,5 +1,3 @@
-"""Parts of a latency."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,14 +12,12 @@ from tests.diagnosis.making import labels, quiet
 @pytest.mark.parametrize("metric", list(Metric))
 @given(seed=st.integers(0, 1_000))
 def test_the_parts_of_every_request_sum_to_its_latency(metric: Metric, seed: int) -> None:
-    """For every metric."""
     requests = quiet(50, seed)
     parts = split_s(requests, metric)
     assert np.allclose(parts.sum(axis=1), latency_s(requests, metric), rtol=1e-9, atol=1e-12)
 
 
 def test_a_phase_that_no_ledger_split_stays_whole() -> None:
-    """Its seconds are unsplit, not zero."""
     requests = Requests(
         np.zeros(1, dtype=np.int64),
         {
@@ -38,7 +34,6 @@ def test_a_phase_that_no_ledger_split_stays_whole() -> None:
 
 
 def test_a_row_of_the_edge_alone_is_unsplit() -> None:
-    """Without engine data nothing is delivery."""
     requests = Requests(np.zeros(1, dtype=np.int64), {"e2e_s": np.array([2.0])})
     (parts,) = split_s(requests, Metric.E2E)
     assert parts[PART_INDEX["unsplit"]] == 2.0
@@ -59,7 +54,6 @@ def test_an_answer_that_was_cut_short_is_not_a_quick_one() -> None:
 
 
 def test_one_token_has_no_time_per_token() -> None:
-    """TPOT is undefined for it, not zero."""
     requests = quiet(1)
     single = Requests(
         requests.received_unix_ns, {**requests.numbers, "output_tokens": np.array([1.0])}

@@ -1,5 +1,3 @@
-"""One request's own account."""
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -41,7 +39,6 @@ PARTS: Mapping[str, list[float]] = {
 
 @pytest.mark.parametrize("outcome", ["stop", "abort", "error"])
 def test_the_parts_sum_to_the_whole_however_it_ended(outcome: str) -> None:
-    """Those of no length are left out; what no ledger split is told as such."""
     parts = account(requests(PARTS, outcome), 0).parts_s
     assert sum(parts.values()) == pytest.approx(2.01)
     assert parts == pytest.approx(
@@ -56,8 +53,7 @@ def test_the_parts_sum_to_the_whole_however_it_ended(outcome: str) -> None:
     )
 
 
-def test_what_nobody_saw_delivered_is_not_called_delivery() -> None:
-    """The client left in the queue, or the rest is longer than its delivery was."""
+def test_time_without_a_recorded_delivery_is_not_called_delivery() -> None:
     left = {**PARTS, "prefill_s": [UNKNOWN], "decode_s": [UNKNOWN], "delivery_s": [UNKNOWN]}
     left |= {name: [UNKNOWN] for name in PARTS if name.startswith("prefill_")}
     parts = account(requests(left, "abort"), 0).parts_s
@@ -67,11 +63,43 @@ def test_what_nobody_saw_delivered_is_not_called_delivery() -> None:
     assert parts["unsplit"] == pytest.approx(1.0)
 
 
-def test_delayers_are_places_among_the_requests_given() -> None:
-    """Who prefilled while it did, by the tokens that were computed meanwhile."""
+def test_delayers_are_indices_of_the_given_requests() -> None:
     two = {name: [values[0], values[0]] for name, values in PARTS.items()}
-    told = account(requests({**two, "prompt_tokens": [100.0, 9000.0]}), 0)
-    assert [each.row for each in told.delayed_by] == [1]
-    assert told.delayed_by[0].cost_s == pytest.approx(0.7)
+    found = account(requests({**two, "prompt_tokens": [100.0, 9000.0]}), 0)
+    assert [each.row for each in found.delayed_by] == [1]
+    assert found.delayed_by[0].cost_s == pytest.approx(0.7)
     alone = account(requests({**PARTS, "prompt_tokens": [100.0]}), 0)
     assert alone.delayed_by == []
+
+
+def test_delays_by_tenant_sum_to_what_the_row_reports() -> None:
+    """Prefills by prompt tokens and decodes by output tokens computed meanwhile; a neighbour on
+    another replica delays nobody here."""
+    parts = {name: [values[0]] * 4 for name, values in PARTS.items()}
+    parts |= {
+        "prefill_others_prefill_s": [0.7] * 4,
+        "prefill_own_s": [0.3] * 4,
+        "decode_own_s": [0.2] * 4,
+        "decode_others_prefill_s": [0.0] * 4,
+        "decode_others_decode_s": [0.3] * 4,
+        "decode_preempted_s": [0.0] * 4,
+        "decode_stall_s": [0.0] * 4,
+        "prompt_tokens": [100.0, 600.0, 100.0, 9_000.0],
+        "output_tokens": [50.0, 10.0, 30.0, 5_000.0],
+    }
+    made = requests(parts)
+    together = Requests(
+        np.zeros(4, dtype=np.int64),
+        made.numbers,
+        {
+            **made.labels,
+            "replica": Labels(np.array([0, 0, 0, 1], dtype=np.int32), ("r1", "r2")),
+            "tenant": Labels(np.array([0, 1, -1, 1], dtype=np.int32), ("blue", "acme")),
+        },
+    )
+    acme, unknown = account(together, 0).by_tenant
+    assert (acme.tenant, acme.requests) == ("acme", 1)
+    assert (acme.prefill_s, acme.decode_s) == pytest.approx((0.6, 0.075))
+    assert (unknown.tenant, unknown.requests) == (None, 1)
+    assert (unknown.prefill_s, unknown.decode_s) == pytest.approx((0.1, 0.225))
+    assert acme.cost_s + unknown.cost_s == pytest.approx(0.7 + 0.3)

@@ -1,5 +1,3 @@
-"""The link between an engine core and its front ends, over real sockets."""
-
 import os
 import secrets
 import socket
@@ -60,27 +58,23 @@ ACCOUNT = Account(
 
 @pytest.fixture
 def token() -> str:
-    """A server's token, of its own for each test."""
     return secrets.token_hex(8)
 
 
 @pytest.fixture
 def engine(token: str) -> Iterator[EngineEnd]:
-    """An engine's end that listens."""
     with closing(EngineEnd(token, "engine-0")) as end:
         yield end
 
 
 @pytest.fixture
 def join(token: str, engine: EngineEnd) -> Iterator[AccountJoin]:
-    """A front end that has found the engine."""
     with closing(AccountJoin(token)) as front:
         front.read()
         yield front
 
 
 def a_record(request_id: str) -> RequestRecord:
-    """A request that the engine ran."""
     return RequestRecord(
         received=0.0,
         delivered=1.0,
@@ -93,8 +87,14 @@ def a_record(request_id: str) -> RequestRecord:
     )
 
 
+def deliver(engine: EngineEnd, join: AccountJoin, *request_ids: str) -> None:
+    for each in request_ids:
+        engine.put(encode_account(3, each, ACCOUNT))
+    engine.flush()
+    join.read()
+
+
 def test_an_account_arrives_as_it_was_sent() -> None:
-    """Unknown parts stay unknown on the way."""
     assert None not in ACCOUNT
     gave_up = Account(waited=ACCOUNT.waited)
     for account in (ACCOUNT, gave_up, Account(scheduled=1.0, bill=Bill(0.0, 0.0)), Account()):
@@ -105,8 +105,8 @@ def test_an_account_arrives_as_it_was_sent() -> None:
         decode(b"?")
 
 
-def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine: EngineEnd) -> None:
-    """What is counted must not be counted by each API server anew."""
+def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: EngineEnd) -> None:
+    """Otherwise each API server would count the totals again."""
     with closing(FrontEnd(token)) as one, closing(FrontEnd(token)) as other:
         for front in (one, other):
             front.discover()
@@ -119,14 +119,13 @@ def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine:
 
 
 def ids_read(front: FrontEnd) -> list[str]:
-    """The ids of the accounts that have come."""
     return [
         told.request_id for told in map(decode, front.read()) if isinstance(told, RequestAccount)
     ]
 
 
 def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
-    """Flush until there is nothing more, and read what comes."""
+    """Flush until nothing is left, and read what arrives."""
     ids: list[str] = []
     while True:
         engine.flush()
@@ -137,7 +136,6 @@ def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
 
 
 def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: EngineEnd) -> None:
-    """Without a front end only the latest messages are kept, and none counts as dropped."""
     for number in range(20_000):
         engine.put(encode_account(3, f"{number}", ACCOUNT))
     assert engine._log_bytes <= LOG_BYTES
@@ -147,7 +145,7 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
 
 
 def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
-    """Fourteen seconds at 200 requests a second, of which the kernel takes ten packets."""
+    """14 s at 200 requests a second; the kernel buffers ten packets."""
     with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
         for front in (slow, quick):
             front.discover()
@@ -157,16 +155,13 @@ def test_a_front_end_that_is_slow_loses_nothing_for_a_while(token: str, engine: 
                 engine.put(encode_account(3, f"chatcmpl-{flush}-{number}", ACCOUNT))
             engine.flush()
             taken += ids_read(quick)
-        assert len(taken) == 2800  # the slow one does not hold up the quick one
+        assert len(taken) == 2800  # the slow one does not delay the fast one
         assert flush_and_read(engine, slow) == taken
         assert engine.dropped == 0
         assert len(engine._log) <= 2 * RECENT
 
 
-def test_what_a_front_end_loses_is_counted_message_by_message(
-    token: str, engine: EngineEnd
-) -> None:
-    """The oldest that it has not taken, for each front end; the memory stays within its limit."""
+def test_messages_that_a_front_end_loses_are_counted(token: str, engine: EngineEnd) -> None:
     with closing(FrontEnd(token)) as stopped, closing(FrontEnd(token)) as reading:
         for front in (stopped, reading):
             front.discover()
@@ -180,28 +175,19 @@ def test_what_a_front_end_loses_is_counted_message_by_message(
             assert engine._log_bytes <= LOG_BYTES
         got = flush_and_read(engine, stopped)
         assert engine.dropped == total - len(got) > 20_000
-        assert got[-1].startswith(f"{total - 1}-")  # the newest are those that are kept
+        assert got[-1].startswith(f"{total - 1}-")  # the newest are kept
 
 
 @pytest.mark.parametrize("length", [300_000, 40_000, 257])
-def test_a_long_id_is_shortened_and_joins(
-    engine: EngineEnd, join: AccountJoin, length: int
-) -> None:
-    """The front end shortens it in the same way; everybody else's accounts arrive, too."""
+def test_long_ids_are_shortened_and_join(engine: EngineEnd, join: AccountJoin, length: int) -> None:
     long = "\udcff" + "x" * length
-    for request_id in ("before", long, "after"):
-        engine.put(encode_account(3, request_id, ACCOUNT))
-    engine.flush()
-    join.read()
+    deliver(engine, join, "before", long, "after")
     for request_id in ("before", bounded_id(long), "after"):
         assert join.apply(a_record(request_id))
     assert engine.dropped == 0
 
 
-def test_a_message_that_cannot_be_sent_is_dropped_and_counted(
-    token: str, engine: EngineEnd
-) -> None:
-    """It is not kept for those who connect later, either."""
+def test_an_unsendable_message_is_dropped_and_counted(token: str, engine: EngineEnd) -> None:
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.put(b"A" + b"x" * MESSAGE_BYTES)
@@ -217,7 +203,7 @@ def test_a_message_that_cannot_be_sent_is_dropped_and_counted(
 
 
 def test_a_packet_over_the_kernels_limit_costs_no_connection(token: str, engine: EngineEnd) -> None:
-    """Where a machine's limit is lower than ours the packet is dropped, counted by message."""
+    """A machine's limit may be lower than ours."""
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()
@@ -233,7 +219,6 @@ def test_a_packet_over_the_kernels_limit_costs_no_connection(token: str, engine:
 
 
 def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd) -> None:
-    """Whatever is sent next; the others go on."""
     with closing(FrontEnd(token)) as stays:
         for _ in range(3):
             leaves = FrontEnd(token)
@@ -253,10 +238,7 @@ def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd
     assert not engine._fronts
 
 
-def test_connections_are_bounded_and_those_beyond_are_counted(
-    token: str, engine: EngineEnd
-) -> None:
-    """A program that connects on and on uses up no more of the engine's file descriptors."""
+def test_connections_are_bounded_and_counted(token: str, engine: EngineEnd) -> None:
     before = guard.failures["link.refused"]
     fronts: list[FrontEnd] = []
     try:
@@ -274,7 +256,6 @@ def test_connections_are_bounded_and_those_beyond_are_counted(
 def test_another_users_process_is_refused_at_either_end(
     token: str, engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It gets nothing, and nothing is taken from it; it is counted, and tried once."""
     with closing(FrontEnd(token)) as mine, closing(FrontEnd(token)) as other:
         engine.put(encode_account(3, "a", ACCOUNT))
         mine.discover()
@@ -296,7 +277,6 @@ def test_another_users_process_is_refused_at_either_end(
 
 
 def test_a_search_for_engines_never_waits_and_reads_any_name(token: str, engine: EngineEnd) -> None:
-    """The table of sockets is everybody's: names that are no text, and doors that are full."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as odd:
         odd.bind(b"\0\xff\xfe\n" + token.encode())
         waiting = []
@@ -338,10 +318,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("message", MALFORMED, ids=lambda each: repr(each[:40]))
-def test_a_malformed_message_is_counted_and_those_beside_it_are_read(
-    engine: EngineEnd, join: AccountJoin, message: bytes
-) -> None:
-    """Whatever its bytes are, decoding raises ValueError and nothing else."""
+def test_malformed_messages_count(engine: EngineEnd, join: AccountJoin, message: bytes) -> None:
     with pytest.raises(ValueError, match=r"malformed|unknown|codec|Expecting"):
         decode(message)
     before = guard.failures["link.malformed"]
@@ -356,15 +333,14 @@ def test_a_malformed_message_is_counted_and_those_beside_it_are_read(
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"A", b"S", b"I"]))
 def test_no_bytes_at_all_break_the_reader(noise: bytes, kind: bytes) -> None:
-    """As a message, and as a packet of messages."""
     with suppress(ValueError):
         decode(kind + noise)
     packet = bytearray(noise)
     assert sum(4 + len(each) for each in _unframed(packet, len(packet))) <= len(packet)
 
 
-def test_who_connects_late_hears_of_what_was_just_said(token: str, engine: EngineEnd) -> None:
-    """The engine's first requests are over before the two have found each other."""
+def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) -> None:
+    """The engine's first requests end before both sides are connected."""
     engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
     with closing(FrontEnd(token)) as late:
@@ -374,7 +350,6 @@ def test_who_connects_late_hears_of_what_was_just_said(token: str, engine: Engin
 
 
 def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
-    """An engine core that died is forgotten."""
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()
@@ -383,15 +358,10 @@ def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
         assert not front.connected
 
 
-def test_a_record_waits_for_its_account_and_takes_it_once(
-    engine: EngineEnd, join: AccountJoin
-) -> None:
-    """The two halves meet by the engine's request id."""
+def test_a_record_waits_for_its_account_once(engine: EngineEnd, join: AccountJoin) -> None:
     record = a_record("a")
     assert not join.apply(record)
-    engine.put(encode_account(3, "a", ACCOUNT))
-    engine.flush()
-    join.read()
+    deliver(engine, join, "a")
     assert join.apply(record)
     assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
     assert ACCOUNT.waited is not None
@@ -410,20 +380,17 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
         (120.0, (99.125, 100.0, 115.0)),
     ],
 )
-def test_who_left_unseen_had_come_as_far_as_its_engine_says(
+def test_an_unseen_abort_gets_the_engines_instants(
     engine: EngineEnd,
     join: AccountJoin,
     left: float,
     told: tuple[float | None, float | None, float | None],
 ) -> None:
-    """Until its client left, though the engine heard of that later, and went on with it."""
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, left
     record.outcome, record.scheduled, record.left_early = "abort", None, True
     assert not join.apply(record)
-    engine.put(encode_account(3, "a", ACCOUNT))
-    engine.flush()
-    join.read()
+    deliver(engine, join, "a")
     assert join.apply(record)
     assert ACCOUNT.bill is not None
     assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
@@ -431,10 +398,7 @@ def test_who_left_unseen_had_come_as_far_as_its_engine_says(
     assert record.delivered == left
 
 
-def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
-    engine: EngineEnd, join: AccountJoin
-) -> None:
-    """Its life is not the front end's: most of it was the queue."""
+def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: AccountJoin) -> None:
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, 99.75
     record.outcome, record.scheduled, record.left_early = "abort", None, True
@@ -448,15 +412,12 @@ def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
 
 
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
-    """Engines on another machine have no link; their requests are told at once."""
+    """Engines on another machine have no link."""
     assert AccountJoin(token).apply(a_record("a"))
     assert AccountJoin(None).apply(a_record("a"))
 
 
-def test_the_longest_step_is_told_for_its_own_interval_only(
-    engine: EngineEnd, join: AccountJoin
-) -> None:
-    """A gauge of an interval must not linger."""
+def test_the_longest_step_is_of_one_interval(engine: EngineEnd, join: AccountJoin) -> None:
     state = EngineState(0, 0)
     sample = {"engine": 0, "totals": {STEPS: 3}, "gauges": {LONGEST_STEP: 0.5}}
     engine.send_to_one(encode_sample(sample))
@@ -468,7 +429,6 @@ def test_the_longest_step_is_told_for_its_own_interval_only(
 
 
 def test_the_longest_step_of_several_samples_is_kept(engine: EngineEnd, join: AccountJoin) -> None:
-    """An engine that becomes idle sends more samples than are reported."""
     for steps, gauges in enumerate(({LONGEST_STEP: 0.5}, {LONGEST_STEP: 0.1}, {})):
         engine.send_to_one(encode_sample({"engine": 0, "totals": {STEPS: steps}, "gauges": gauges}))
     join.read()
@@ -489,8 +449,7 @@ IDENTITY = Identity(
 )
 
 
-def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd) -> None:
-    """Whenever it comes; the accounts of the requests before follow."""
+def test_the_identity_is_the_first_message(token: str, engine: EngineEnd) -> None:
     engine.greeting = encode_identity(IDENTITY)
     engine.put(encode_account(0, "a", ACCOUNT))
     engine.flush()
@@ -502,10 +461,8 @@ def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd)
     assert len(told) == 2
 
 
-def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
-    token: str, engine: EngineEnd
-) -> None:
-    """An offline `LLM` has no stat logger: even its first row is told whole."""
+def test_a_record_without_a_model_gets_that_of_its_engine(token: str, engine: EngineEnd) -> None:
+    """An offline `LLM` has no stat logger."""
     engine.greeting = encode_identity(IDENTITY)
     engine.put(encode_account(0, "a", ACCOUNT))
     first, unscheduled = a_record("a"), a_record("b")
@@ -521,15 +478,14 @@ def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
         refused = a_record("c")
         refused.engine_request_id = None
         assert front.apply(refused)
-    assert refused.model is None  # it asked for a model that is not there
+    assert refused.model is None  # its model does not exist
     for record in (first, unscheduled):
         assert (record.model, record.config) == ("m", "c0ffee00")
     assert (state.model, state.config, state.version) == ("m", "c0ffee00", "0.32.0")
     assert state.arguments == {"scheduler.max_num_seqs": 16}
 
 
-def test_an_engine_without_a_stat_logger_tells_how_it_stands(token: str, engine: EngineEnd) -> None:
-    """With every sample anew; one that has a stat logger is not told twice."""
+def test_engine_state_arrives_without_a_stat_logger(token: str, engine: EngineEnd) -> None:
     engine.greeting = encode_identity(IDENTITY)
     with closing(AccountJoin(token)) as front:
         front.read()

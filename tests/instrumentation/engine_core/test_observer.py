@@ -1,5 +1,3 @@
-"""What the observer notes of a scheduler's steps becomes accounts of its requests."""
-
 from collections.abc import Iterable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -20,38 +18,29 @@ from tailspan_vllm.request.parts import QueueParts
 
 
 class Front(EngineEnd):
-    """The link's end, with what was put on it kept at hand."""
-
     def __init__(self) -> None:
         self.dropped = 0
         self.told: list[Any] = []
         self.flushes = 0
 
     def put(self, message: bytes) -> None:
-        """Keep it."""
         self.told.append(decode(message))
 
     def send_to_one(self, message: bytes) -> None:
-        """Keep it, too."""
         self.told.append(decode(message))
 
     def flush(self) -> None:
-        """Count it."""
         self.flushes += 1
 
     @property
     def accounts(self) -> dict[str, Account]:
-        """What was settled, by request."""
         return {
             told.request_id: told.account for told in self.told if isinstance(told, RequestAccount)
         }
 
 
 class Waiting(list[Any]):
-    """A queue as the scheduler's."""
-
     def peek_request(self) -> Any:
-        """The next to be let in."""
         return self[0]
 
 
@@ -81,12 +70,11 @@ class Server:
         self.new: list[str] = []
 
     def add(self, request_id: str, prompt: int) -> None:
-        """A request that is prefilled whole in the next step."""
         self.requests[request_id] = SimpleNamespace(num_computed_tokens=0, num_tokens=prompt)
         self.new.append(request_id)
 
     def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
-        """Schedule everything, compute, and let these requests end, and those leave meanwhile."""
+        """Run one step with every request; some end, others leave meanwhile."""
         counts = {
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()
@@ -115,14 +103,12 @@ class Server:
         self.observer.ended(self.scheduler, output, results)
 
     def free(self, request_id: str) -> None:
-        """The request leaves the scheduler."""
         self.observer.freed(request_id)
         del self.requests[request_id]
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """One with its step model learnt."""
     monkeypatch.setattr("tailspan_vllm.engine_core.observer.fingerprint", lambda config: "c0ffee")
     made = Server()
     made.add("teacher", 50)
@@ -134,7 +120,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
-    """Its account comes with the others of its tenth of a second, and ends where it ended."""
     server.add("long", 100)
     server.add("short", 100)
     began = server.now
@@ -157,7 +142,7 @@ def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
 
 
 def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
-    """The next step may be hours away: accounts and totals are told at the last one."""
+    """The next step may be hours away."""
     server.add("only", 100)
     server.step()
     server.step(ending=["only"])
@@ -165,7 +150,6 @@ def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
 
 
 def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
-    """With the steps it lived to see, and no later one."""
     server.add("left", 100)
     server.add("stays", 100)
     server.step()
@@ -182,13 +166,11 @@ def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
 
 
 def billed(server: Server) -> float:
-    """What all accounts are billed."""
     bills = [account.bill for account in server.front.accounts.values()]
     return sum(sum(bill) for bill in bills if bill is not None)
 
 
 def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server: Server) -> None:
-    """The step is computed all the same; the bills sum to the time in steps."""
     server.add("left", 100)
     server.add("stays", 100)
     began = server.now
@@ -204,7 +186,6 @@ def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server:
 
 
 def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server) -> None:
-    """Alone, at that: nothing comes after it for hours."""
     server.add("gone", 100)
     server.step(leaving=["gone"])
     account = server.front.accounts["gone"]
@@ -214,7 +195,7 @@ def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server
 
 
 def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> None:
-    """Asynchronous scheduling: the next step has begun when a request turns out to have ended."""
+    """Asynchronous scheduling begins a step before a request's end is known."""
     server.add("one", 100)
     server.add("other", 100)
     server.step()
@@ -241,7 +222,6 @@ def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> 
 
 
 def test_totals_count_every_step_once(server: Server) -> None:
-    """However many are entered at a time."""
     server.add("one", 30)
     for _ in range(200):
         server.step()
@@ -254,7 +234,6 @@ def test_totals_count_every_step_once(server: Server) -> None:
 
 
 def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
-    """The engine's own thread pays for every look."""
     server.add("one", 30)
     before = server.front.flushes
     for _ in range(100):
@@ -263,7 +242,7 @@ def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
 
 
 def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
-    """As the request itself says until 0.19, and its prefill's statistics since."""
+    """The request reports it up to vLLM 0.19, then the prefill's statistics."""
     server = Server()
     for name in ("older", "newer", "neither"):
         server.add(name, 8)
@@ -275,10 +254,7 @@ def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
     assert told == {"older": 4, "newer": 6, "neither": None}
 
 
-def test_what_a_request_waited_for_is_in_its_account(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From its coming to the decision that let it in."""
+def test_the_account_has_the_queue_causes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tailspan_vllm.engine_core.observer.time.monotonic", lambda: server.now - 0.004
     )
@@ -297,13 +273,10 @@ def test_what_a_request_waited_for_is_in_its_account(
     waited = server.front.accounts["third"].waited
     assert waited is not None
     assert waited.parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
-    assert server.front.accounts["first"].waited is None  # nobody saw it come
+    assert server.front.accounts["first"].waited is None  # its arrival was not seen
 
 
-def test_who_gives_up_in_the_queue_has_an_account_of_its_wait(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At once where no step is under way: none may come for hours."""
+def test_an_abort_in_the_queue_has_a_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailspan_vllm.engine_core.observer.time.monotonic", lambda: server.now)
     for name in ("one", "other"):
         server.add(name, 100)
@@ -323,8 +296,7 @@ def test_who_gives_up_in_the_queue_has_an_account_of_its_wait(
     assert "unseen" not in server.front.accounts
 
 
-def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
-    """What it had waited for stands."""
+def test_a_continued_session_does_not_queue_again(server: Server) -> None:
     server.observer.queued("session")
     server.add("session", 100)
     server.step()
@@ -335,7 +307,6 @@ def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
 
 
 def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
-    """Parts are unknown from then on, and all else goes on; the failure is counted."""
     before = guard.failures["queue"]
     server.observer.queued("one")
     server.add("one", 100)
@@ -350,7 +321,6 @@ def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> 
 
 
 def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> None:
-    """In either queue; an engine without adapters tells of none."""
     server = Server()
     server.add("a", 8)
     server.scheduler.waiting = [SimpleNamespace(lora_request=None)]
@@ -365,7 +335,6 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
 
 
 def held_by(observer: EngineObserver) -> int:
-    """How many requests it holds anything of."""
     queue = observer._queue
     kept = (
         *(observer._tracks, observer._prefilling, observer._untracked, observer._freed),
@@ -375,7 +344,6 @@ def held_by(observer: EngineObserver) -> int:
 
 
 def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
-    """Sent and given up in the queue, again and again, some of them twice."""
     server.add("stays", 100)
     server.step()
     for number in range(10_000):
@@ -388,7 +356,7 @@ def test_ten_thousand_ids_leave_nothing_behind(server: Server) -> None:
 
 
 def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
-    """Before vLLM gave each request an id of its own, a client's X-Request-Id was it."""
+    """In older vLLM versions a client's X-Request-Id was the id."""
     server.observer.queued("twice")
     server.add("twice", 100)
     server.step()
@@ -402,8 +370,7 @@ def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
     assert held_by(server.observer) == 0
 
 
-def test_requests_whose_end_is_not_seen_are_forgotten_and_counted(server: Server) -> None:
-    """What the scheduler no longer has is gone: those that come after them are followed."""
+def test_requests_with_unseen_ends_are_dropped_and_counted(server: Server) -> None:
     before = guard.failures["unseen_ends"]
     server.add("stays", 100)
     for number in range(20):
@@ -428,10 +395,7 @@ def test_requests_whose_end_is_not_seen_are_forgotten_and_counted(server: Server
     assert totals[names.ACCOUNTS_DROPPED] == server.observer._no_account
 
 
-def test_more_requests_than_are_followed_are_counted(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that comes back from an eviction gets no account that begins there."""
+def test_requests_beyond_the_cap_count(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailspan_vllm.engine_core.observer.TRACK_LIMIT", 2)
     everybody = {"one", "two", "three"}
     for name in everybody:
@@ -449,8 +413,7 @@ def test_more_requests_than_are_followed_are_counted(
     assert held_by(server.observer) == 0
 
 
-def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
-    """They hold what vLLM scheduled; here the failure is what its wrapper counts."""
+def test_steps_with_unseen_ends_are_dropped(server: Server) -> None:
     server.add("one", 10)
     output = SimpleNamespace(
         num_scheduled_tokens={"one": 1},
@@ -466,10 +429,7 @@ def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
     assert not server.observer._planned
 
 
-def test_a_request_that_cannot_be_settled_costs_no_other_its_account(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The failure and the account are counted."""
+def test_a_failed_request_costs_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     before = guard.failures["settle"]
     for name in ("odd", "other"):
         server.add(name, 10)
@@ -487,10 +447,7 @@ def test_a_request_that_cannot_be_settled_costs_no_other_its_account(
     assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
 
 
-def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The numbers of the later steps would not be those that their tracks have."""
+def test_a_failed_step_costs_its_accounts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two", "three"):
         server.add(name, 10)
     server.step()
@@ -510,7 +467,6 @@ def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
 
 
 def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
-    """Once a second it is counted, and everything else goes on."""
     before = guard.failures["sample"]
     server.scheduler.running = None
     server.add("one", 10)

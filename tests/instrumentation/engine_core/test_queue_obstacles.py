@@ -1,5 +1,3 @@
-"""What a scheduler's state says of its queue. The fakes have what each version's own has."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,20 +7,16 @@ from tailspan_vllm.engine_core.queue_waits import Obstacle
 
 
 class Waiting(list[Any]):
-    """A queue as vLLM's."""
-
     def peek_request(self) -> Any:
-        """The next to be let in."""
         return self[0]
 
 
 def request(name: str, tokens: int = 100, status: str = "WAITING") -> Any:
-    """One that waits."""
     return SimpleNamespace(request_id=name, num_tokens=tokens, status=SimpleNamespace(name=status))
 
 
 def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: Any) -> Any:
-    """A scheduler of 4 seats, 512 tokens a step and blocks of 16, with what differs."""
+    """A scheduler of 4 seats, 512 tokens a step and blocks of 16, with changes."""
     cache = SimpleNamespace(
         kv_cache_config=SimpleNamespace(kv_cache_groups=[None]),
         block_pool=SimpleNamespace(get_num_free_blocks=lambda: free_blocks),
@@ -40,7 +34,6 @@ def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: 
 
 
 def obstacle(of: Any, tokens: int = 10, preempted: bool = False) -> Obstacle | None:
-    """What is told after a step of so many tokens."""
     watch = QueueObstacles(of)
     output = SimpleNamespace(total_num_scheduled_tokens=tokens)
     return watch.obstacle(output, watch.held(), preempted)
@@ -56,11 +49,7 @@ PAUSED = SimpleNamespace(name="PAUSED_NEW")
         (scheduler(), 512, None),
         (scheduler(request("a"), running=4), 4, Obstacle.SEATS),
         (scheduler(request("a"), running=4, max_num_active_reqs=6), 512, Obstacle.BUDGET),
-        (
-            scheduler(request("a"), running=3, num_waiting_for_streaming_input=1),
-            4,
-            Obstacle.SEATS,
-        ),
+        (scheduler(request("a"), running=3, num_waiting_for_streaming_input=1), 4, Obstacle.SEATS),
         (scheduler(request("a"), running=4), 512, Obstacle.SEATS),
         (scheduler(request("a")), 512, Obstacle.BUDGET),
         (scheduler(request("a"), free_blocks=5), 10, Obstacle.KV),
@@ -70,20 +59,16 @@ PAUSED = SimpleNamespace(name="PAUSED_NEW")
         (scheduler(request("a", status="WAITING_FOR_FSM")), 10, Obstacle.HELD),
     ],
 )
-def test_the_condition_at_which_the_scheduler_stopped_is_told(
-    seen: Any, tokens: int, expected: Obstacle | None
-) -> None:
-    """The one that lasts longest, where several hold."""
+def test_the_obstacle_is_reported(seen: Any, tokens: int, expected: Obstacle | None) -> None:
     assert obstacle(seen, tokens) is expected
 
 
 def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
-    """It lets no one in, whatever is free afterwards."""
     assert obstacle(scheduler(request("a")), preempted=True) is Obstacle.KV
 
 
-def test_those_held_back_are_told_apart_in_every_version() -> None:
-    """In a set of their own since 0.31, in a queue of their own since 0.18."""
+def test_held_requests_are_found_in_every_version() -> None:
+    """vLLM keeps them in a queue since 0.18 and in a set since 0.31."""
     held, free = request("held"), request("free")
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
@@ -94,7 +79,6 @@ def test_those_held_back_are_told_apart_in_every_version() -> None:
 
 
 def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
-    """The batch is at its limit, and no one who waits could have had a seat."""
     held = request("held")
     newer = scheduler(held, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(running=4, skipped_waiting=[held])
@@ -106,7 +90,6 @@ def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:
 
 
 def test_the_first_who_is_eligible_is_measured() -> None:
-    """One that is held, and small, lies before it."""
     held, large = request("held", 10), request("large", 2000)
     seen = scheduler(held, large, free_blocks=50, deferred_waiting={"held": held}.values())
     assert obstacle(seen) is Obstacle.KV

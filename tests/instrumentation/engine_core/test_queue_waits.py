@@ -1,5 +1,3 @@
-"""What a request waited for is what stood in its way, and sums to its wait."""
-
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +10,6 @@ NOBODY: frozenset[str] = frozenset()
 
 
 def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
-    """Nothing stood in its way but the step that was under way."""
     queue = Queue()
     queue.decided(10.0, None, NOBODY)
     queue.joined("r", 10.25)
@@ -21,7 +18,6 @@ def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
 
 
 def test_obstacles_follow_one_another() -> None:
-    """Each from the decision that met it to the next."""
     queue = Queue()
     queue.joined("r", 9.5)
     queue.decided(10.0, Obstacle.SEATS, NOBODY)
@@ -34,7 +30,6 @@ def test_obstacles_follow_one_another() -> None:
 
 
 def test_who_is_held_does_not_wait_for_seats() -> None:
-    """While it is not eligible, what stands in the way of others is not its own."""
     queue = Queue()
     queue.joined("held", 10.0)
     queue.joined("other", 10.0)
@@ -47,7 +42,6 @@ def test_who_is_held_does_not_wait_for_seats() -> None:
 
 
 def test_who_gives_up_waited_until_then() -> None:
-    """Between two decisions, with what stands in the way of it; the others' waits go on."""
     queue = Queue()
     for name in ("gone", "held", "stays"):
         queue.joined(name, 9.5)
@@ -61,7 +55,6 @@ def test_who_gives_up_waited_until_then() -> None:
 
 
 def test_who_was_never_seen_has_no_parts() -> None:
-    """No data is not zero."""
     queue = Queue()
     queue.joined("gone", 10.0)
     queue.decided(10.0, Obstacle.KV, NOBODY)
@@ -75,8 +68,7 @@ def test_who_was_never_seen_has_no_parts() -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision, a while after the one before; who came or gave up meanwhile, and who is
-    let in."""
+    """One decision of the scheduler, some time after the previous one."""
 
     after: int
     coming: int
@@ -101,10 +93,7 @@ DECISIONS = st.lists(
 
 
 @given(DECISIONS)
-def test_differences_of_sums_agree_with_going_through_the_decisions(
-    decisions: list[Decision],
-) -> None:
-    """For every request and part; and the parts sum to the wait."""
+def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) -> None:
     queue, now = Queue(), 0.0
     waits: dict[str, list[float]] = {}  # seats, kv, budget, held, step; of those waiting
     in_force: tuple[Obstacle | None, frozenset[str]] = (None, NOBODY)

@@ -1,5 +1,3 @@
-"""Stretches of a series have the greatest value that going through them finds."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +6,6 @@ from tailspan_vllm.engine_core.range_max import BLOCK, RangeMax
 
 @given(st.data())
 def test_the_greatest_of_a_stretch_is_that_of_its_values(data: st.DataObject) -> None:
-    """Whatever lies across blocks, and after the oldest were forgotten."""
     size = data.draw(st.integers(1, 400))
     values = [float(each) for each in data.draw(st.binary(min_size=size, max_size=size))]
     series = RangeMax()
@@ -27,7 +24,6 @@ def test_the_greatest_of_a_stretch_is_that_of_its_values(data: st.DataObject) ->
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_a_stretch_of_whole_blocks_alone(blocks: int) -> None:
-    """One block, with nothing before or after it, is a single value to compare."""
     series = RangeMax()
     for value in range(3 * BLOCK):
         series.append(value)

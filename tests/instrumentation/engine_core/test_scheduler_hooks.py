@@ -1,5 +1,3 @@
-"""What we put around the scheduler's methods does as they do, whatever becomes of us."""
-
 import secrets
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from tailspan_vllm.engine_core.step_model import StepModel
 from tailspan_vllm.engine_state.hardware import UNKNOWN
 
 from tests.instrumentation import fake_vllm as fake
+from tests.instrumentation.fake_vllm import failures
 
 OURS = [
     each
@@ -32,8 +31,6 @@ OURS = [
 
 
 class Engine:
-    """A scheduler of a class that is watched."""
-
     def __init__(self, *, calls: fake.Calls | None = None, cls: Any = None) -> None:
         self.calls = calls or fake.Calls()
         self.cls = cls or fake.scheduler_class(self.calls)
@@ -48,25 +45,14 @@ class Engine:
         return observer
 
     def close(self) -> None:
-        """Close the links."""
         for each in self.observers:
             each._link.close()
 
     def call(self, name: str, answer: Any, *args: Any, **kwargs: Any) -> None:
-        """Call a method, and check that it is as if we were not there."""
-        self.calls.answers[name] = answer
-        before = len(self.calls.made)
-        assert getattr(self.scheduler, name)(*args, **kwargs) is answer
-        ((called, (given, named)),) = self.calls.made[before:]
-        assert called == name
-        assert len(given) + len(named) >= 1 + len(args) + len(kwargs)
-        for was, sent in zip(given[1:], args, strict=False):
-            assert was is sent
-        for key, value in kwargs.items():
-            assert named.get(key, value) is value
+        self.calls.check(self.scheduler, name, answer, *args, **kwargs)
 
     def run(self, steps: int = 3, changed: Any = None) -> None:
-        """Two requests: one evicted and back, one aborted; every hook is passed."""
+        """Run two requests, one preempted and one aborted, so that every hook is called."""
         changed = changed or (lambda kind, thing: thing)
         requests = {
             name: changed("request", fake.request(name)) for name in ("one", "other", "late")
@@ -95,26 +81,20 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine core tells the version of its vLLM, and what it runs on."""
+    """An engine core reports its vLLM version and its hardware."""
     fake.modules(monkeypatch)
     monkeypatch.setattr(observer, "machine_of", lambda *_: UNKNOWN)
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """One that is watched."""
     made = Engine()
     yield made
     made.close()
 
 
-def failures() -> int:
-    """How many failures were counted so far."""
-    return sum(guard.failures.values())
-
-
 def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:
-    """Else the tests below would prove nothing."""
+    """Otherwise the tests below would prove nothing."""
     before = dict(guard.failures)
     engine.run()
     assert engine.missing == []
@@ -126,7 +106,6 @@ def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:
 def test_whichever_of_our_functions_raises(
     owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler works as before, and each failure is counted."""
     called: list[str] = []
     boom = fake.raising(called, name)
     is_property = isinstance(vars(owner)[name], property)
@@ -141,7 +120,7 @@ def test_whichever_of_our_functions_raises(
 
 
 def things() -> list[tuple[str, str]]:
-    """Every attribute that vLLM hands over, by what has it."""
+    """Every attribute that vLLM passes, by its owner."""
     cls = fake.scheduler_class(fake.Calls())
     of = {
         "scheduler": cls(),
@@ -154,8 +133,6 @@ def things() -> list[tuple[str, str]]:
 
 
 class Hostile:
-    """An object of which nothing can be had."""
-
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__"):
             return object.__getattribute__(self, name)
@@ -175,7 +152,6 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("kind", "attribute"), things())
 def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: str) -> None:
-    """Missing, of another type, or raising: the scheduler works as before."""
     make = CHANGES[change]
 
     def alter(thing: Any) -> Any:
@@ -198,7 +174,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
         alter(base.vllm_config)
     try:
         if kind == "scheduler":
-            # What the test itself needs of it goes on being there, under another name.
+            # The test keeps what it needs itself under another name.
             kept = {name: getattr(base, name) for name in ("requests", "waiting")}
             alter(base)
             engine.scheduler = _Behind(base, kept)
@@ -208,7 +184,7 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
 
 
 class _Behind:
-    """A scheduler seen by the test, whose attributes of its own are kept aside."""
+    """A scheduler whose own attributes the test keeps apart."""
 
     def __init__(self, scheduler: Any, kept: dict[str, Any]) -> None:
         self._scheduler = scheduler
@@ -220,7 +196,6 @@ class _Behind:
 
 @pytest.mark.parametrize("results", [None, 3, iter(()), {0: None}, [1], Hostile()])
 def test_whatever_an_update_returns_is_returned(results: Any) -> None:
-    """Of another type than it was, too; nothing is taken out of it."""
     engine = Engine()
     try:
         engine.run(changed=lambda what, thing: results if what == "results" else thing)
@@ -229,7 +204,6 @@ def test_whatever_an_update_returns_is_returned(results: Any) -> None:
 
 
 def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
-    """The same exception, and the method is called once."""
     engine.run()
     for name, arguments in (
         ("schedule", ()),
@@ -245,11 +219,10 @@ def test_what_the_scheduler_raises_is_raised(engine: Engine) -> None:
         assert raised.value is error
         assert len(engine.calls.made) == before + 1
     engine.calls.raised.clear()
-    engine.run()  # and goes on being watched
+    engine.run()  # its hooks still work
 
 
 def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
-    """They are found by name, else by place, however they are given."""
     calls = fake.Calls()
 
     class Scheduler(fake.scheduler_class(calls)):  # type: ignore[misc]  # made by a function
@@ -278,18 +251,16 @@ def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
     engine.call("update_from_output", results, 7, scheduler_output=output)
     assert engine.missing == []
     assert failures() == before
-    assert engine.observers[0]._link._log  # its account: every hook found what it reads
+    assert engine.observers[0]._link._log  # an account: every hook found what it reads
     with pytest.raises(TypeError):
-        engine.scheduler.add_request(new=1)  # as it would without us
+        engine.scheduler.add_request(new=1)  # as without the plugin
     engine.close()
 
 
 @pytest.mark.parametrize("name", ["schedule", "update_from_output", "_free_request"])
 def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
-    """A method that is gone, or has become a coroutine; it is named once."""
-
     async def coroutine(self: Any) -> None:
-        """It would be another result."""
+        """Its result would be another."""
 
     for replacement in (None, coroutine):
         cls = fake.scheduler_class(fake.Calls())
@@ -303,7 +274,6 @@ def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
 def test_a_ledger_that_fails_on_and_on_is_switched_off(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a hundred steps: two lines in the log, the failures counted, the link closed."""
     engine.run()
     observer = engine.observers[0]
     before = guard.failures.pop("schedule", 0)
@@ -316,8 +286,8 @@ def test_a_ledger_that_fails_on_and_on_is_switched_off(
     assert guard.failures["schedule"] == guard.LIMIT
     said = [record.message for record in caplog.records]
     assert said == [
-        "tailspan: schedule failed; serving goes on without it",
-        "tailspan: step ledger: switched off, serving goes on: schedule failed 100 times in a row",
+        "tailspan: schedule failed; vLLM continues without it",
+        "tailspan: step ledger: switched off; vLLM continues: schedule failed 100 times in a row",
     ]
     assert observer._link._listener.fileno() == -1
     engine.run()
@@ -325,10 +295,8 @@ def test_a_ledger_that_fails_on_and_on_is_switched_off(
     guard.failures["schedule"] += before
 
 
-def test_one_failure_costs_those_in_the_engine_their_accounts_and_nobody_else(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An account with a hole in it would look like any other; what is lost is counted."""
+def test_a_failure_costs_running_accounts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account with a hole would look like any other."""
     engine.run()
     observer = engine.observers[0]
     engine.scheduler.requests["new"] = fake.request("new")

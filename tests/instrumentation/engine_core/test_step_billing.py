@@ -1,5 +1,3 @@
-"""A step is paid for by who was in it, to the last bit of it."""
-
 import random
 from dataclasses import dataclass, field
 
@@ -13,7 +11,7 @@ from tailspan_vllm.engine_core.step_model import StepModel, Work
 
 @dataclass
 class Run:
-    """A made-up engine: requests come, are computed in chunks, decode, are evicted, end."""
+    """A simulated engine with chunks, decodes, preemptions and ends."""
 
     chance: random.Random
     ledger: Ledger
@@ -23,7 +21,6 @@ class Run:
     live: list["Request"] = field(default_factory=list)
 
     def step(self) -> None:
-        """One step of whatever is there."""
         number = self.ledger.next_step
         work, chunks = [0.0] * 4, []
         for request in self.live:
@@ -49,7 +46,6 @@ class Run:
         self.busy += took
 
     def end(self, request: "Request") -> None:
-        """It has had its last token, or its client has left."""
         self.live.remove(request)
         account = self.ledger.settle(request.track)
         assert account is not None
@@ -57,7 +53,6 @@ class Run:
         self.bills.append(account.bill)
 
     def evict(self, request: "Request") -> None:
-        """It loses all that it has computed."""
         last = self.ledger.next_step - 1
         request.track.evicted_after.append(last)
         if request.track.decodings and request.track.decodings[-1].last is None:
@@ -68,8 +63,6 @@ class Run:
 
 @dataclass(eq=False)
 class Request:
-    """One request of it."""
-
     track: Track
     left: int
     computed: int = 0
@@ -78,7 +71,6 @@ class Request:
 @given(st.integers(0, 2**32), st.integers(64, 400))
 @settings(max_examples=25, deadline=None)
 def test_what_requests_are_billed_is_what_the_steps_took(seed: int, steps: int) -> None:
-    """Through chunks, evictions, stalls and the learning of the model: to 1e-9 of the whole."""
     chance = random.Random(seed)
     run = Run(chance, Ledger())
     for number in range(steps):
@@ -98,7 +90,7 @@ def test_what_requests_are_billed_is_what_the_steps_took(seed: int, steps: int) 
 
 
 def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) -> Billing:
-    """Steps of one second in which one prefill token and one decode are computed."""
+    """Steps of 1 s with one prefill token and one decode each."""
     made = Billing()
     for step in range(steps):
         made.enter(step, Work(1, 0.5, 100.0, 1), 2, 1.0, model)
@@ -106,7 +98,6 @@ def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) ->
 
 
 def test_what_is_computed_again_is_waste() -> None:
-    """An evicted request pays for its tokens once; the second time nobody asked for them."""
     made = Billing()
     for step, tokens in enumerate((100, 100, 1, 200)):
         decodes = 1 if tokens == 1 else 0
@@ -117,7 +108,7 @@ def test_what_is_computed_again_is_waste() -> None:
 
 
 def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
-    """Evicted in the middle of its prefill: half of the new chunk is new."""
+    """Evicted in mid-prefill, half of the next chunk is new."""
     made = Billing()
     for step, tokens in enumerate((100, 200)):
         made.enter(step, Work(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))
@@ -126,13 +117,11 @@ def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
 
 
 def test_the_base_of_a_step_is_shared_by_head() -> None:
-    """Whatever their work, two requests bear half of what any step costs."""
     bill = billing(10, (1.0, 0.0, 0.0, 0.0, 0.0)).of([], [Decoding(0, 5, None)], 9)
     assert bill.billed_s == pytest.approx(9 / 2)
 
 
 def test_forgotten_steps_do_not_shift_the_sums() -> None:
-    """A request of the steps that are left is billed as before."""
     made = billing(1000)
     before = made.of([Chunk(700, 1, 0.5)], [Decoding(700, 1)], 999)
     made.forget(600)
@@ -140,7 +129,6 @@ def test_forgotten_steps_do_not_shift_the_sums() -> None:
 
 
 def test_without_a_fit_tokens_share_the_step() -> None:
-    """The first steps of an engine are billed, too."""
     ledger = Ledger(StepModel())
     ledger.end_step(Work(30, 450.0, 0, 10), 0.0, 4.0, 11)
     account = ledger.settle(Track("a", 0.0, chunks=[Chunk(0, 30, 450.0)]))

@@ -1,5 +1,3 @@
-"""The ledger splits a request's engine time into parts that sum to it."""
-
 import random
 
 import pytest
@@ -11,7 +9,7 @@ from tailspan_vllm.engine_core.step_model import StepModel, Work
 
 
 class KnownModel(StepModel):
-    """A model that need not learn: γ 5 ms, α 10 µs, κ 0, β 0.1 µs, δ 0.1 ms."""
+    """A fixed model: γ 5 ms, α 10 µs, κ 0, β 0.1 µs, δ 0.1 ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +27,6 @@ def decode_step(others: int = 0, prefill: int = 0) -> Work:
 
 
 def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None) -> None:
-    """Enter steps that take what the model says, and `extra` seconds where named."""
     now = 100.0
     for number, work in enumerate(works):
         begun, now = now, now + ledger.model.predict(work) + (extra or {}).get(number, 0.0)
@@ -37,7 +34,7 @@ def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None
 
 
 def tracked(prefill: int, decodes: int) -> Track:
-    """A request scheduled at 100 s: one prefill step, and a decode in each step after it."""
+    """A request scheduled at 100 s: one prefill step, then a decode in each step."""
     return Track(
         "r",
         scheduled=100.0,
@@ -47,7 +44,6 @@ def tracked(prefill: int, decodes: int) -> Track:
 
 
 def test_alone_a_request_owns_all_of_it() -> None:
-    """With nobody else scheduled there is nobody else to blame."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
     account = ledger.settle(tracked(1000, 49))
@@ -59,7 +55,7 @@ def test_alone_a_request_owns_all_of_it() -> None:
 
 
 def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
-    """A 10,000-token prefill in one decode step costs its α·P = 100 ms, and no more."""
+    """10,000 tokens in one decode step cost α·P = 100 ms."""
     ledger = Ledger(KnownModel())
     works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
     works[10] = decode_step(prefill=10_000)
@@ -73,7 +69,7 @@ def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
 
 
 def test_batch_growth_is_charged_to_others_decode() -> None:
-    """Ten companions of 1,000 tokens cost 10 × (β·1,000 + δ) a step."""
+    """Ten neighbours of 1,000 tokens cost 10 × (β·1,000 + δ) a step."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
     account = ledger.settle(tracked(1000, 20))
@@ -83,7 +79,6 @@ def test_batch_growth_is_charged_to_others_decode() -> None:
 
 
 def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
-    """One second in which nothing scheduled explains the step."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))], extra={7: 1.0})
     account = ledger.settle(tracked(1000, 20))
@@ -93,7 +88,6 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
 
 
 def test_preemption_is_from_eviction_to_having_caught_up() -> None:
-    """Evicted after step 5, back in step 9, which computes again what was lost."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))])
     track = tracked(1000, 5)
@@ -109,7 +103,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
 
 
 def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
-    """Scheduled while a step of others still ran, as asynchronous scheduling does."""
+    """Asynchronous scheduling admits a request while a step of others runs."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
     account = ledger.settle(
@@ -122,14 +116,12 @@ def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
 
 
 def test_a_request_older_than_the_ring_gets_no_split() -> None:
-    """Bounded memory: what is forgotten is not guessed."""
     ledger = Ledger(KnownModel(), capacity=8)
     run(ledger, [decode_step() for _ in range(64)])
     assert ledger.settle(tracked(1000, 60)) is None
 
 
 def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> None:
-    """A gap is measured, not modelled."""
     ledger = Ledger()
     now = 100.0
     for _ in range(10):
@@ -143,7 +135,6 @@ def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> 
 
 
 def test_the_most_prefill_of_others_is_of_one_step() -> None:
-    """Not of two, and not its own; a prefill while it was evicted is none beside it."""
     ledger = Ledger(KnownModel())
     works = [Work(1300, 0.0, 0, 0), *(decode_step() for _ in range(20))]
     works[3], works[4], works[7] = (decode_step(prefill=tokens) for tokens in (400, 450, 9000))
@@ -163,10 +154,7 @@ def test_the_most_prefill_of_others_is_of_one_step() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 150))
-def test_a_gap_and_a_prefill_are_found_anywhere_in_the_ring(
-    seed: int, first: int, steps: int
-) -> None:
-    """As going through the steps finds them, however many the ring has forgotten."""
+def test_gaps_and_prefills_are_found_in_the_ring(seed: int, first: int, steps: int) -> None:
     draw = random.Random(seed)
     ledger = Ledger(KnownModel(), capacity=320)
     tokens = [draw.choice((0, draw.randint(1, 5000))) for _ in range(600 + first + steps)]
@@ -188,10 +176,7 @@ def test_a_gap_and_a_prefill_are_found_anywhere_in_the_ring(
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
-def test_parts_sum_to_the_phase_and_none_is_negative(
-    seed: int, preempt: bool, chunked: bool
-) -> None:
-    """Promise one, for any steps, noise, chunks and preemptions."""
+def test_parts_are_positive_and_sum_to_the_phase(seed: int, preempt: bool, chunked: bool) -> None:
     draw = random.Random(seed)
     ledger = Ledger(KnownModel())
     count = draw.randint(12, 60)

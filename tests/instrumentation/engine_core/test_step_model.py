@@ -1,5 +1,3 @@
-"""The step model learns an engine's coefficients while it serves."""
-
 import random
 
 import pytest
@@ -9,14 +7,13 @@ TRUTH = (2.4e-3, 36e-6, 0.05e-6, 0.4e-6, 20e-6)
 
 
 def truth_s(work: Work) -> float:
-    """What a step really takes."""
     gamma, alpha, kappa, beta, delta = TRUTH
     p, q, c, n = work
     return gamma + alpha * p + kappa * q + beta * c + delta * n
 
 
 def some_work(draw: random.Random) -> Work:
-    """Mostly decodes, now and then a prefill, as a serving engine does."""
+    """Mostly decodes, and a prefill now and then, like a serving engine."""
     decodes = draw.randint(0, 32)
     tokens = draw.choice((0, 0, 0, draw.randint(1, 2048)))
     start = draw.randint(0, 4096)
@@ -25,7 +22,7 @@ def some_work(draw: random.Random) -> Work:
 
 
 def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
-    """A model that has seen steps with relative noise, and a long stall now and then."""
+    """A model that has seen noisy steps, and a long stall now and then."""
     draw, model = random.Random(7), StepModel()
     for number in range(steps):
         work = some_work(draw)
@@ -38,7 +35,6 @@ def trained(noise: float, stall_every: int = 0, steps: int = 3000) -> StepModel:
 
 @pytest.mark.parametrize("stall_every", [0, 50])
 def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
-    """A stall of a second in every fiftieth step does not bend the fit."""
     model = trained(noise=0.1, stall_every=stall_every)
     draw = random.Random(8)
     errors = []
@@ -53,14 +49,12 @@ def test_it_learns_the_coefficients_stalls_or_not(stall_every: int) -> None:
 
 
 def test_a_stall_is_the_surplus_and_noise_is_none() -> None:
-    """What the work explains, give or take the fit's noise, is not a stall."""
     model = trained(noise=0.05)
     assert model.stall_of(0.013, 0.010) == 0.0
     assert model.stall_of(1.010, 0.010) == pytest.approx(1.0, rel=0.01)
 
 
 def test_before_it_has_seen_enough_it_predicts_nothing() -> None:
-    """No data is not zero."""
     model = StepModel()
     assert not model.ready
     assert model.error_ratio is None
@@ -68,7 +62,6 @@ def test_before_it_has_seen_enough_it_predicts_nothing() -> None:
 
 
 def test_coefficients_are_never_negative() -> None:
-    """Work takes time; a fit that says otherwise has mistaken a neighbour for the cause."""
     draw, model = random.Random(1), StepModel()
     for _ in range(500):
         model.learn(some_work(draw), draw.expovariate(100))
@@ -76,7 +69,6 @@ def test_coefficients_are_never_negative() -> None:
 
 
 def test_it_follows_a_machine_that_became_slower() -> None:
-    """Old steps are forgotten."""
     model, draw = trained(noise=0.02), random.Random(9)
     for _ in range(12000):
         work = some_work(draw)
@@ -86,7 +78,7 @@ def test_it_follows_a_machine_that_became_slower() -> None:
 
 
 def slowed(times: float, steps: int) -> tuple[StepModel, list[float]]:
-    """A machine that has become so many times slower, and the stalls that its steps had."""
+    """A machine that became slower, and the stalls found in its steps."""
     model, draw, stalls = trained(noise=0.05), random.Random(9), []
     for _ in range(steps):
         work = some_work(draw)
@@ -97,7 +89,6 @@ def slowed(times: float, steps: int) -> tuple[StepModel, list[float]]:
 
 
 def test_a_slower_machine_is_no_stall() -> None:
-    """Within a hundred steps it is known for what it is; one long step still is a stall."""
     model, stalls = slowed(3.0, 300)
     assert stalls[0] > 0
     assert not any(stalls[100:])
@@ -108,13 +99,11 @@ def test_a_slower_machine_is_no_stall() -> None:
 
 
 def test_a_slower_machine_is_learnt() -> None:
-    """The fit follows, and the pace is then as usual again."""
     model, _ = slowed(3.0, 8000)
     assert model.pace == pytest.approx(1.0, abs=0.35)
 
 
 def test_stalls_now_and_then_are_no_slower_machine() -> None:
-    """Every tenth step takes a second more: each of them is a stall."""
     model = trained(noise=0.05, stall_every=10)
     assert model.pace == pytest.approx(1.0, abs=0.35)
     assert model.stall_of(1.010, 0.010) == pytest.approx(1.0, rel=0.01)

@@ -1,5 +1,3 @@
-"""What of a server's configuration is told, and what is not."""
-
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +6,6 @@ from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerpr
 
 
 class Backend(Enum):
-    """As vLLM names attention backends: the value is a path of its own source."""
-
     FLASH_ATTN = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 
 
@@ -27,8 +23,7 @@ def a_config(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{part: SimpleNamespace(**given) for part, given in parts.items()})
 
 
-def test_arguments_are_told_with_their_types() -> None:
-    """Numbers as numbers, enums by name, what is unset or unknown not at all."""
+def test_arguments_keep_their_types() -> None:
     told = arguments_of(a_config(cache__gpu_memory_utilization=0.9, model__quantization=None))
     assert told["cache.block_size"] == 16
     assert told["cache.gpu_memory_utilization"] == 0.9
@@ -38,8 +33,7 @@ def test_arguments_are_told_with_their_types() -> None:
     assert "lora.max_loras" not in told
 
 
-def test_neither_paths_nor_secrets_are_told() -> None:
-    """A path is a digest, and what is not on the list stays where it is."""
+def test_paths_and_secrets_are_hidden() -> None:
     told = repr(arguments_of(a_config()))
     assert "ada" not in told
     assert "sk-123" not in told
@@ -49,23 +43,22 @@ def test_neither_paths_nor_secrets_are_told() -> None:
 
 
 def test_a_hub_name_that_looks_like_a_path_is_a_digest_too() -> None:
-    """Who can tell `ada/private-model` from a folder?"""
+    """`ada/private-model` may be a folder."""
     told = arguments_of(a_config(model__model="ada/private-model"))
     assert str(told["model.model"]).startswith("sha256:")
 
 
 def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:
-    """A little more memory at the next start is no other configuration."""
+    """Free memory differs at each start."""
     first = fingerprint(arguments_of(a_config()))
     assert first == fingerprint(arguments_of(a_config(cache__num_gpu_blocks=4099)))
     assert first != fingerprint(arguments_of(a_config(scheduler__max_num_seqs=128)))
 
 
-def test_blocks_that_are_not_counted_yet_are_not_told() -> None:
-    """vLLM says 0 until it knows."""
+def test_uncounted_blocks_are_left_out() -> None:
+    """vLLM reports 0 until it has counted them."""
     assert "cache.num_gpu_blocks" not in arguments_of(a_config(cache__num_gpu_blocks=0))
 
 
-def test_a_configuration_of_another_shape_is_told_as_far_as_it_goes() -> None:
-    """A later vLLM may lack a part."""
+def test_a_configuration_of_another_shape_is_empty() -> None:
     assert arguments_of(SimpleNamespace()) == {}

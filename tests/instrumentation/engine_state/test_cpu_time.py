@@ -1,5 +1,3 @@
-"""Processor time is read off the system's own files, and what is not there is absent."""
-
 import os
 import sys
 import time
@@ -14,25 +12,19 @@ CORE = "77 (VLLM::EngineCore) S) S 1 1 1 0 -1 4194304 9 0 0 0 {user} {system} 5 
 
 
 def tell(proc: Path, stat: str, core: str) -> None:
-    """What the system says from now on."""
     (proc / "77").mkdir(exist_ok=True)
     (proc / "stat").write_text(f"{stat}\ncpu0 1 1 1 1 1 1 1 1 0 0\nintr 5 0 0\n")
     (proc / "77" / "stat").write_text(core)
 
 
 def test_totals_count_since_the_first_look(tmp_path: Path) -> None:
-    """Idle and waiting for disks is not busy; guests are in the user's time already."""
+    """Idle and disk wait are not busy; the kernel's user time includes guests."""
     own_cpu_s = iter((5.0, 7.5))
     seen = Processors(tmp_path, own_cpu_s=lambda: next(own_cpu_s))
     tell(tmp_path, "cpu  1000 10 100 5000 70 1 2 30 8 0", CORE.format(user=300, system=40))
     first = seen.host() | seen.core(77)
     assert first == dict.fromkeys(
-        (
-            names.PROCESS_CPU_TIME,
-            names.HOST_BUSY_TIME,
-            names.HOST_STEAL_TIME,
-            names.CORE_CPU_TIME,
-        ),
+        (names.PROCESS_CPU_TIME, names.HOST_BUSY_TIME, names.HOST_STEAL_TIME, names.CORE_CPU_TIME),
         0.0,
     )
     tell(tmp_path, "cpu  1200 10 150 9000 99 2 4 33 9 0", CORE.format(user=350, system=60))
@@ -45,8 +37,7 @@ def test_totals_count_since_the_first_look(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stat", ["", "cpu  1 2 3", "cpu  a b c d e f g h"])
-def test_what_the_system_does_not_say_is_absent(tmp_path: Path, stat: str) -> None:
-    """Other systems have no such files, and other kernels may write others."""
+def test_unreported_values_are_absent(tmp_path: Path, stat: str) -> None:
     seen = Processors(tmp_path)
     assert list(seen.host()) == [names.PROCESS_CPU_TIME]
     assert seen.core(77) == seen.core(None) == {}
@@ -57,7 +48,6 @@ def test_what_the_system_does_not_say_is_absent(tmp_path: Path, stat: str) -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
 def test_the_real_files_read_as_expected() -> None:
-    """Of this process both ways agree."""
     seen = Processors()
     seen.host()
     seen.core(os.getpid())
@@ -69,7 +59,6 @@ def test_the_real_files_read_as_expected() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
 def test_the_age_of_a_process_is_since_the_system_started_it(tmp_path: Path) -> None:
-    """Not since its first line ran; unknown where there is no such file, or it says less."""
     assert 0 <= (own_age_s() or -1.0) < time.clock_gettime(time.CLOCK_BOOTTIME)
     assert own_age_s(tmp_path) is None
     (tmp_path / "self").mkdir()

@@ -1,5 +1,3 @@
-"""What an engine runs on is told where vLLM says so, and harms nobody where it does not."""
-
 import sys
 import time
 from types import ModuleType, SimpleNamespace
@@ -11,7 +9,6 @@ from tailspan_vllm.engine_state.hardware import machine_of
 
 
 def a_config(device_type: str = "cuda") -> Any:
-    """As much of vLLM's config as is looked at."""
     text = SimpleNamespace(model_type="llama", hidden_size=4096, num_hidden_layers=32)
     return SimpleNamespace(
         model_config=SimpleNamespace(hf_config=text, dtype="bfloat16"),
@@ -23,7 +20,6 @@ def a_config(device_type: str = "cuda") -> Any:
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """vLLM's platform, on an H100."""
     platform = SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3")
     module = ModuleType("vllm.platforms")
     module.current_platform = platform  # type: ignore[attr-defined]  # a stand-in
@@ -33,25 +29,20 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_an_engine_has_the_gpus_of_all_its_ranks(platform: SimpleNamespace) -> None:
-    """Tensor-parallel by pipeline-parallel."""
     found = machine_of(a_config())
     assert (found.device, found.gpus) == ("NVIDIA H100 80GB HBM3", 8)
 
 
 def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
-    """None, not zero: what it costs is another's price list."""
     platform.get_device_name = lambda: "cpu"
     assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
 
 
 def test_the_shape_of_the_model_goes_with_it(platform: SimpleNamespace) -> None:
-    """As `modelshape` tells it."""
     assert machine_of(a_config()).shape["hidden_size"] == 4096
 
 
-def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> None:
-    """Serving goes on; the rest is told."""
-
+def test_a_failing_device_name_is_absent(platform: SimpleNamespace) -> None:
     def refuse() -> str:
         raise RuntimeError("no device")
 
@@ -61,15 +52,14 @@ def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> No
     assert found.shape
 
 
-def test_a_config_of_another_form_harms_nobody(platform: SimpleNamespace) -> None:
-    """None of its parts is where it was."""
+def test_a_config_of_another_form_is_harmless(platform: SimpleNamespace) -> None:
     assert machine_of(SimpleNamespace())[:3] == ("NVIDIA H100 80GB HBM3", None, {})
 
 
-def test_a_platform_that_would_start_cuda_is_not_asked(
+def test_no_platform_starts_cuda(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no NVML the name costs half a gigabyte of GPU memory in each process."""
+    """Without NVML the name costs 500 MB of GPU memory in each process."""
 
     class NonNvmlCudaPlatform:
         def get_device_name(self) -> str:
@@ -80,10 +70,9 @@ def test_a_platform_that_would_start_cuda_is_not_asked(
     assert machine_of(a_config())[:2] == (None, 8)
 
 
-def test_loading_is_from_the_start_of_the_process_until_the_engine_was_ready(
+def test_loading_ends_at_readiness(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What passed since is not part of it, and a long life before an engine is no loading."""
     age_s = [300.0]
     monkeypatch.setattr(hardware, "own_age_s", lambda: age_s[0])
     monkeypatch.setattr(time, "time_ns", lambda: 1_000 * 10**9)

@@ -1,5 +1,3 @@
-"""Transfers as each kind of KV connector tells them: shapes from vLLM's sources."""
-
 from typing import Any
 
 import pytest
@@ -44,13 +42,11 @@ OFFLOADING_BEFORE = {
     ],
 )
 def test_each_known_shape_is_brought_to_one(stats: Any, told: dict[str, float]) -> None:
-    """Loads and stores together; what older names repeat is counted once."""
     assert transferred(stats) == told
 
 
 @pytest.mark.parametrize("stats", [None, {}, {"hits": 3}, {"bytes_transferred": "many"}, 7])
 def test_what_is_not_known_is_left_out(stats: Any) -> None:
-    """A connector of its own kind costs its numbers and nothing else."""
     assert not any(transferred(stats).values())
 
 

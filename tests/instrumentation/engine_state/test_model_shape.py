@@ -1,5 +1,3 @@
-"""What is told of a served model: numbers and kinds, and nothing of its owner."""
-
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +6,6 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 
 
 def a_config(text: dict[str, Any], **changes: Any) -> SimpleNamespace:
-    """A configuration in vLLM's form around a model's."""
     model = SimpleNamespace(**text)
     return SimpleNamespace(
         model_config=SimpleNamespace(
@@ -19,8 +16,7 @@ def a_config(text: dict[str, Any], **changes: Any) -> SimpleNamespace:
     )
 
 
-def test_numbers_kinds_and_ranks_are_told() -> None:
-    """Under the keys they have; what is unset is absent."""
+def test_numbers_kinds_and_ranks_are_reported() -> None:
     told = shape_of(
         a_config(
             {
@@ -44,15 +40,14 @@ def test_numbers_kinds_and_ranks_are_told() -> None:
     }
 
 
-def test_lists_are_told_by_how_often_each_value_occurs() -> None:
-    """A layer's kind, layer by layer, would be a hundred attributes."""
+def test_lists_are_counts_of_their_values() -> None:
+    """One attribute for each layer would be about a hundred."""
     told = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
     assert told["layer_types.sliding_attention"] == 5
     assert told["layer_types.full_attention"] == 1
 
 
-def test_of_a_model_of_several_media_the_decoder_is_told() -> None:
-    """vLLM finds it; the quantisation may be said of the whole."""
+def test_a_multimodal_model_reports_its_decoder() -> None:
     whole = SimpleNamespace(
         architectures=["Gemma3ForConditionalGeneration"],
         hidden_size=1,
@@ -63,8 +58,7 @@ def test_of_a_model_of_several_media_the_decoder_is_told() -> None:
     assert told["quantization_config.quant_method"] == "fp8"
 
 
-def test_quantisation_is_told_without_names_of_modules() -> None:
-    """Its widths and groups, wherever they lie."""
+def test_quantisation_has_no_module_names() -> None:
     told = shape_of(
         a_config(
             {
@@ -88,8 +82,7 @@ def test_quantisation_is_told_without_names_of_modules() -> None:
     }
 
 
-def test_no_path_is_told() -> None:
-    """Not where a kind is expected either."""
+def test_no_path_is_reported() -> None:
     told = shape_of(
         a_config(
             {"model_type": "/home/ada/model", "_name_or_path": "ada/private", "n_inner": "a b"}
@@ -99,9 +92,7 @@ def test_no_path_is_told() -> None:
     assert "n_inner" not in told
 
 
-def test_an_enum_is_told_by_its_name() -> None:
-    """A dtype of the cache may be one."""
-
+def test_an_enum_is_its_name() -> None:
     class Kind(Enum):
         AUTO = 1
 

@@ -1,5 +1,3 @@
-"""Steps' statistics add up to an engine's, whatever the version tells."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +7,7 @@ from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
 
 
 def scheduler(running: int, **more: Any) -> SimpleNamespace:
-    """A step's scheduler statistics, as every version has them."""
+    """The scheduler statistics of a step that every version has."""
     return SimpleNamespace(
         num_waiting_reqs=2,
         num_running_reqs=running,
@@ -20,14 +18,12 @@ def scheduler(running: int, **more: Any) -> SimpleNamespace:
 
 
 def iteration(tokens: int, **more: Any) -> SimpleNamespace:
-    """A step's iteration statistics."""
     return SimpleNamespace(
         num_generation_tokens=tokens, num_prompt_tokens=50, num_preempted_reqs=1, **more
     )
 
 
 def test_sums_add_up_and_gauges_are_the_last() -> None:
-    """A step may lack either half."""
     state = EngineState(0, 0)
     add_steps(state, [(scheduler(1), iteration(3)), (scheduler(7), None), (None, iteration(4))])
     assert state.totals == {
@@ -40,8 +36,7 @@ def test_sums_add_up_and_gauges_are_the_last() -> None:
     assert state.gauges == {names.WAITING: 2, names.RUNNING: 7, names.KV_USAGE: 0.25}
 
 
-def test_what_a_newer_engine_tells_is_taken() -> None:
-    """Deferred requests, computed tokens, adapters, speculation, modelled work, a connector."""
+def test_newer_statistics_are_read() -> None:
     state = EngineState(0, 0, arguments={"lora.max_loras": 2})
     newer = scheduler(
         1,
@@ -73,14 +68,12 @@ def test_what_a_newer_engine_tells_is_taken() -> None:
 
 
 def test_a_load_is_read_of_a_step_of_gauges_or_of_nothing() -> None:
-    """Unknown is None, never zero."""
     assert load_of(scheduler(4, num_skipped_waiting_reqs=1)) == (3, 4, 0.25)
     assert load_of({names.WAITING: 1, names.RUNNING: 2}) == (1, 2, None)
     assert load_of({}) == load_of(None) == (None, None, None)
 
 
 def test_what_is_over_is_zero_again() -> None:
-    """A gauge that a step no longer mentions does not stay where it was."""
     state = EngineState(0, 0, arguments={"lora.max_loras": 2})
     fetching = scheduler(
         1, running_lora_adapters={"a": 1}, num_kv_fetch_reqs_by_stage={"in_progress": 1}

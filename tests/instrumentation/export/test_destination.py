@@ -1,5 +1,3 @@
-"""Malformed OTEL_* variables fall back to their defaults, and one line says so."""
-
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ HTTP = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
 
 
 def traces(environ: dict[str, str]) -> Destination:
-    """Where spans go."""
     return settings_from(environ).destinations["traces"]
 
 
@@ -37,10 +34,7 @@ def traces(environ: dict[str, str]) -> Destination:
         ("PROTOCOL", "http/json", "protocol", "http/protobuf"),
     ],
 )
-def test_a_malformed_variable_falls_back_and_is_named(
-    name: str, value: str, field: str, default: object
-) -> None:
-    """The line names the variable and what is allowed; it is said once for all signals."""
+def test_malformed_variables_are_named(name: str, value: str, field: str, default: object) -> None:
     settings = settings_from({f"OTEL_EXPORTER_OTLP_{name}": value})
     assert getattr(settings.destinations["traces"], field) == default
     (complaint,) = settings.complaints
@@ -50,7 +44,6 @@ def test_a_malformed_variable_falls_back_and_is_named(
 
 
 def test_secrets_are_not_shown() -> None:
-    """Neither a header's value nor the password of an endpoint."""
     settings = settings_from(
         {
             **HTTP,
@@ -67,12 +60,12 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("10000", 10.0)])
 def test_a_time_limit_is_in_seconds_or_milliseconds(given: str, seconds: float) -> None:
-    """OpenTelemetry's Python exporters read seconds, the specification defines milliseconds."""
+    """OpenTelemetry's Python exporters read seconds, the specification milliseconds."""
     assert traces({"OTEL_EXPORTER_OTLP_TIMEOUT": given}).timeout_s == seconds
 
 
 def test_a_signals_own_variable_wins(tmp_path: Path) -> None:
-    """For every variable but the protocol, which all signals share."""
+    """Except for the protocol, which all signals share."""
     certificate = tmp_path / "ca.pem"
     certificate.write_text("x")
     settings = settings_from(
@@ -112,7 +105,6 @@ texts = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(VARIABLES), texts, max_size=6))
 def test_no_variable_raises(environ: dict[str, str]) -> None:
-    """A wrong variable must not keep a server from starting, nor its sender from sending."""
     settings: Settings = settings_from(environ)
     if settings.protocol == "http/protobuf":  # a gRPC channel for each example takes too long
         for destination in settings.destinations.values():

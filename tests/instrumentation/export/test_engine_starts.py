@@ -1,5 +1,3 @@
-"""A start is told until it has arrived, and again after an outage, always as the same event."""
-
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -14,25 +12,20 @@ RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})
 
 
 class Collector:
-    """Takes events, or does not."""
-
     def __init__(self, *answers: Verdict) -> None:
         self._answers = list(answers)
         self.told: list[Any] = []
 
     def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
-        """Take one message."""
         self.told.append(message.resource_logs[0].scope_logs[0].log_records)
         return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
 
 
 def a_state(config: str | None = "c0ffee00", **changes: Any) -> EngineState:
-    """An engine that has started."""
     return EngineState(**{"engine": 0, "started_unix_ns": 10**18, "config": config, **changes})
 
 
-def test_a_start_is_told_once_where_it_arrives() -> None:
-    """Second for second nothing more is said."""
+def test_a_start_is_sent_once_if_accepted() -> None:
     collector = Collector()
     starts = EngineStarts(collector)
     for second in range(5):
@@ -43,8 +36,7 @@ def test_a_start_is_told_once_where_it_arrives() -> None:
     assert f"{names.ARGUMENT}scheduler.max_num_seqs" in {pair.key for pair in record.attributes}
 
 
-def test_it_is_told_again_until_it_arrives_at_growing_intervals() -> None:
-    """A backend that takes no events is not asked each second for ever."""
+def test_it_is_resent_at_growing_intervals() -> None:
     collector = Collector(Verdict.UNREACHABLE, Verdict.UNREACHABLE)
     starts = EngineStarts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
@@ -54,7 +46,6 @@ def test_it_is_told_again_until_it_arrives_at_growing_intervals() -> None:
 
 
 def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() -> None:
-    """What a collector refuses once it refuses for ever."""
     collector = Collector(Verdict.REFUSED)
     starts = EngineStarts(collector)
     for second in range(3):
@@ -62,8 +53,8 @@ def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() ->
     assert len(collector.told) == 2
 
 
-def test_after_an_outage_it_is_told_again_and_is_the_same() -> None:
-    """The collector that comes back may be another, with an empty database."""
+def test_after_an_outage_it_is_resent_unchanged() -> None:
+    """The collector that returns may have an empty database."""
     collector = Collector()
     starts = EngineStarts(collector)
     starts.send([a_state()], RESOURCE, 0.0)
@@ -74,7 +65,6 @@ def test_after_an_outage_it_is_told_again_and_is_the_same() -> None:
 
 
 def test_another_configuration_is_another_start() -> None:
-    """Dated when it was noticed; a restart is dated by itself."""
     collector = Collector()
     starts = EngineStarts(collector, clock_unix_ns=lambda: 2 * 10**18)
     starts.send([a_state()], RESOURCE, 0.0)
@@ -84,8 +74,7 @@ def test_another_configuration_is_another_start() -> None:
     assert instants == [10**18, 2 * 10**18, 3 * 10**18]
 
 
-def test_an_engine_that_nobody_could_describe_is_not_told() -> None:
-    """Its configuration is unknown, and an event without one says nothing."""
+def test_an_engine_without_configuration_sends_no_start() -> None:
     collector = Collector()
     EngineStarts(collector).send([a_state(None)], RESOURCE, 0.0)
     assert not collector.told

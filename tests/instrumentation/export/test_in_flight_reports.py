@@ -1,5 +1,3 @@
-"""Requests in flight are reported under the ids of their spans, in bounded number and time."""
-
 import itertools
 import threading
 import time
@@ -33,7 +31,7 @@ STATE = SimpleNamespace(
 
 
 class Collector:
-    """Takes reports, or does not; and the time, which stands still."""
+    """Accepts reports or not, at a time that the test sets."""
 
     def __init__(self, *answers: Verdict) -> None:
         self.now = time.monotonic()
@@ -42,25 +40,22 @@ class Collector:
         self.reports = InFlightReports(self, lambda: self.now, Backoff(jitter=lambda: 1.0))
 
     def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
-        """Take one message."""
         self.messages.append(message)
         return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
 
     def send(self, in_flight: InFlight, after_s: float = 0.0) -> None:
-        """Report, so much later."""
         self.now += after_s
         self.reports.send(in_flight, TELLER.in_flight, RESOURCE)
 
     def told(self) -> list[Any]:
-        """What the collector makes of the last message."""
-        ahead_ns = time.time_ns() + 86_400 * 10**9  # their time has not come yet
+        ahead_ns = time.time_ns() + 86_400 * 10**9  # they are not due yet
         batch = normalise_events(self.messages[-1].SerializeToString(), ahead_ns)
         assert not batch.refused
         return batch.in_flight
 
 
 def a_flight(age_s: float, **headers: bytes) -> Flight:
-    """A chat that the engine has had for so long."""
+    """A chat request that the engine has had for this long."""
     given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     scope = {"method": "POST", "path": "/v1/chat/completions", "headers": given}
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})
@@ -72,7 +67,6 @@ def a_flight(age_s: float, **headers: bytes) -> Flight:
 
 
 def in_flight(*flights: Flight) -> InFlight:
-    """These, in their order."""
     made = InFlight()
     for flight in flights:
         made.add(flight)
@@ -80,7 +74,6 @@ def in_flight(*flights: Flight) -> InFlight:
 
 
 def test_a_report_has_what_the_row_will_have() -> None:
-    """Ids, instant and labels; so both are one request to who receives them."""
     collector = Collector()
     trace = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
     flight = a_flight(20, x_tenant_id=b"acme", traceparent=trace)
@@ -104,7 +97,6 @@ def test_a_report_has_what_the_row_will_have() -> None:
 
 
 def test_only_requests_that_have_run_for_long_are_reported() -> None:
-    """A server whose requests take less sends nothing."""
     collector = Collector()
     collector.send(in_flight(a_flight(4.9), a_flight(1)))
     assert not collector.messages
@@ -113,15 +105,13 @@ def test_only_requests_that_have_run_for_long_are_reported() -> None:
 
 
 def test_an_offline_request_is_not_reported() -> None:
-    """Nobody waits for it at the other end of a connection."""
     collector = Collector()
     collector.now += 60
     collector.send(in_flight(Flight(None, None, None)))
     assert not collector.messages
 
 
-def test_each_report_says_how_old_the_request_was_at_the_last() -> None:
-    """Every ten seconds, however often it is asked; and what has begun has its TTFT."""
+def test_each_report_has_the_age_at_the_previous_one() -> None:
     collector, flight = Collector(), a_flight(20)
     several = in_flight(flight)
     collector.send(several)
@@ -138,7 +128,6 @@ def test_each_report_says_how_old_the_request_was_at_the_last() -> None:
 
 
 def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
-    """So what the next one says of the last is true."""
     collector = Collector(Verdict.UNREACHABLE, Verdict.BUSY)
     several = in_flight(a_flight(20))
     for _ in range(3):
@@ -149,7 +138,6 @@ def test_a_report_is_sent_until_it_is_accepted_and_no_other_meanwhile() -> None:
 
 
 def test_a_refused_report_was_never_made() -> None:
-    """The span does not speak of it, and a backend that takes no logs is left in peace."""
     collector, flight = Collector(Verdict.REFUSED), a_flight(20)
     collector.send(in_flight(flight))
     assert flight.reported_at is None
@@ -161,7 +149,6 @@ def test_a_refused_report_was_never_made() -> None:
 
 
 def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
-    """Its span may be on its way already."""
     collector, several = Collector(), in_flight(a_flight(20), a_flight(20))
 
     def tell(flight: Flight, now: float) -> Any:
@@ -173,7 +160,6 @@ def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
 
 
 def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
-    """The oldest thousand, and nothing of them is kept once they have ended."""
     collector = Collector()
     oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
     rest = a_flight(30)
@@ -190,7 +176,6 @@ def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
 
 
 def test_requests_that_come_and_go_meanwhile_do_no_harm() -> None:
-    """The event loop never waits for the sending thread."""
     several, stop = in_flight(), threading.Event()
 
     def serve() -> None:

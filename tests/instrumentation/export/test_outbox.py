@@ -1,5 +1,3 @@
-"""What a collector accepts leaves the queue; what it refuses is found, dropped and counted."""
-
 from collections import Counter, deque
 from collections.abc import Sequence
 
@@ -12,7 +10,7 @@ POISON = "poison"
 
 
 class Setting:
-    """An outbox for strings, with a scripted collector and a clock that is set by hand."""
+    """An outbox for strings, with a scripted collector and a clock set by hand."""
 
     def __init__(self, batch_limit: int = 512) -> None:
         self.now = 0.0
@@ -48,7 +46,6 @@ def _encode(items: Sequence[str]) -> bytes:
 
 @pytest.mark.parametrize("refused", [{0}, {399}, {511}, {3, 4, 5}, {0, 100, 511}])
 def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
-    """The batch is halved down to it; the order of the others stays."""
     setting = Setting()
     items = [POISON if index in refused else str(index) for index in range(600)]
     queue, taken = deque(items), list[str]()
@@ -63,7 +60,6 @@ def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
 
 
 def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:
-    """A text that protobuf cannot carry, say."""
     setting = Setting()
     setting.outbox.send(deque(["a", "\ud800", "b"]))
     assert setting.accepted == ["a", "b"]
@@ -71,7 +67,6 @@ def test_an_item_that_cannot_be_encoded_costs_no_other() -> None:
 
 
 def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
-    """A round is bounded, and so is what it drops."""
     setting = Setting()
     setting.answer = Outcome(Verdict.REFUSED)
     queue = deque(map(str, range(512)))
@@ -81,7 +76,6 @@ def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
 
 
 def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
-    """Nothing is dropped, nothing is split, and the thread does not sleep."""
     setting = Setting()
     setting.answer = Outcome(Verdict.BUSY, wait_s=40.0)
     queue = deque("abc")
@@ -96,7 +90,6 @@ def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
 
 
 def test_a_denied_sender_loses_one_batch_a_pause() -> None:
-    """A wrong token: the same data is not sent again, and the rest waits for a better one."""
     setting = Setting(batch_limit=2)
     setting.answer = Outcome(Verdict.DENIED, "HTTP 401 Unauthorized")
     queue = deque("abcdef")
@@ -109,7 +102,6 @@ def test_a_denied_sender_loses_one_batch_a_pause() -> None:
 
 
 def test_what_a_collector_rejects_of_an_accepted_batch_is_counted() -> None:
-    """And never more than was in it."""
     setting = Setting()
     setting.answer = Outcome(Verdict.ACCEPTED, "partial success", rejected=10**9)
     queue = deque("abc")

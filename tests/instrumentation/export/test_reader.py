@@ -1,5 +1,3 @@
-"""Requests are completed with the engine's account of them, and never wait for it for long."""
-
 import os
 import time
 from collections.abc import Iterator
@@ -26,7 +24,6 @@ ACCOUNT = Account(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
 
 @pytest.fixture
 def engine() -> Iterator[EngineEnd]:
-    """The engine's end of a link."""
     end = EngineEnd(_token(), "engine-0")
     yield end
     end.close()
@@ -41,14 +38,13 @@ READERS: list[Reader] = []
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Close what a test has opened."""
     yield
     while READERS:
         READERS.pop().close()
 
 
 class Waiting:
-    """A reader, and a request that has just ended in its backlog."""
+    """A reader whose backlog holds a request that has just ended."""
 
     def __init__(self, **changes: Any) -> None:
         self.drops = Drops()
@@ -77,14 +73,13 @@ class Waiting:
         return record
 
     def complete(self, closing: bool = False) -> list[bytes]:
-        """One round. Returns the spans that it made so far."""
         self.reader.read_link()
         self.reader.complete([self.backlog], closing)
         return list(self.backlog.spans)
 
 
 def test_a_request_that_ends_before_the_link_is_there_waits_for_its_account() -> None:
-    """The engine's end is made at its first request, which may be over in milliseconds."""
+    """The engine opens its link at its first request."""
     waiting = Waiting()
     assert waiting.complete() == []
     engine = EngineEnd(_token(), "engine-0")
@@ -101,24 +96,20 @@ def test_a_request_that_ends_before_the_link_is_there_waits_for_its_account() ->
 
 
 def test_a_request_does_not_wait_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine on another machine has no link."""
     monkeypatch.setattr(reader, "JOIN_S", 0.0)
     assert len(Waiting().complete()) == 1
 
 
 def test_closing_does_not_wait() -> None:
-    """What is known is sent."""
     assert len(Waiting().complete(closing=True)) == 1
 
 
 @pytest.mark.usefixtures("engine")
 def test_a_request_without_an_account_does_not_wait() -> None:
-    """It never reached the engine."""
     assert len(Waiting(awaits_account=False).complete()) == 1
 
 
 def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
-    """And costs no other request."""
     waiting = Waiting(delivered=float("nan"))
 
     def fails() -> RequestRecord:
@@ -130,7 +121,6 @@ def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
 
 
 def test_each_sample_reports_the_requests_in_flight() -> None:
-    """With each engine; absent if the process does not know them."""
     made = Waiting()
     reader, in_flight = made.reader, InFlight()
     reader.engines = {number: EngineState(number, 0) for number in (0, 1)}

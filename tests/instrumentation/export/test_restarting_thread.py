@@ -1,5 +1,3 @@
-"""A thread of ours that ends is started again."""
-
 import threading
 
 import pytest
@@ -14,7 +12,6 @@ PATIENCE_S = 20
 def test_a_thread_that_fails_comes_back_after_a_growing_pause(
     failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until it returns; each failure is counted."""
     monkeypatch.setattr(restarting_thread, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(guard, "failures", guard.failures.__class__())
     runs: list[None] = []
@@ -31,7 +28,6 @@ def test_a_thread_that_fails_comes_back_after_a_growing_pause(
 
 
 def test_a_pause_ends_with_the_program() -> None:
-    """Closing does not wait for a restart."""
     stop, failed = threading.Event(), threading.Event()
 
     def run() -> None:
@@ -49,7 +45,6 @@ def test_a_pause_ends_with_the_program() -> None:
 
 
 def test_what_has_ended_is_started_at_most_once_a_second() -> None:
-    """Asked for with every request."""
     now, runs = 0.0, list[None]()
     kept = RestartingThread("kept", lambda: runs.append(None), threading.Event(), clock=lambda: now)
     for _ in range(3):

@@ -1,5 +1,3 @@
-"""Pauses double or follow the request; only a retryable answer is repeated."""
-
 import pytest
 from tailspan_vllm.export.retry import (
     FIRST_PAUSE_S,
@@ -15,7 +13,7 @@ UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 
 
 def test_pauses_double_up_to_a_limit_and_restart() -> None:
-    """A collector that restarts is found within half a minute."""
+    """A collector that restarts is found within 30 s."""
     backoff = Backoff(jitter=lambda: 1.0)
     pauses = [backoff.wait(0.0, None) for _ in range(8)]
     assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
@@ -28,11 +26,10 @@ def test_pauses_double_up_to_a_limit_and_restart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested_s", "pause_s"),
-    [(7.0, 7.0), (1e9, LONGEST_REQUESTED_PAUSE_S), (0.0, FIRST_PAUSE_S)],
+    ("requested_s", "pause_s"), [(7.0, 7.0), (1e9, LONGEST_REQUESTED_PAUSE_S), (0.0, FIRST_PAUSE_S)]
 )
 def test_a_requested_pause_is_kept_within_limits(requested_s: float, pause_s: float) -> None:
-    """A request of 0 s, such as a date in the past, would retry without a pause."""
+    """0 s, for example a date in the past, would retry without a pause."""
     assert Backoff(jitter=lambda: 1.0).wait(0.0, requested_s) == pause_s
 
 
@@ -46,10 +43,7 @@ def test_a_requested_pause_is_kept_within_limits(requested_s: float, pause_s: fl
         ([UNREACHABLE] * 9, 4, UNREACHABLE),
     ],
 )
-def test_a_message_is_sent_until_it_is_accepted_or_refused(
-    answers: list[Outcome], attempts: int, result: Outcome
-) -> None:
-    """Or until `last_attempt`, here the fourth."""
+def test_a_message_is_retried(answers: list[Outcome], attempts: int, result: Outcome) -> None:
     sent, pauses = list[Outcome](), list[float]()
 
     def send() -> Outcome:

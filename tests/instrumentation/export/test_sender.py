@@ -1,5 +1,3 @@
-"""The sender, to a real collector: what was captured arrives, or is counted."""
-
 import http.server
 import logging
 import threading
@@ -29,7 +27,6 @@ TELL = RecordBuilder({}, b"x-tenant-id").in_flight
 
 
 def a_record(number: int) -> RequestRecord:
-    """A request of 100 ms, answered just now."""
     now = time.monotonic()
     return RequestRecord(
         received=now - 0.1,
@@ -43,7 +40,6 @@ def a_record(number: int) -> RequestRecord:
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
-    """Make a sender for an endpoint; closed at the end."""
     made: list[Sender] = []
 
     def make(endpoint: str, port: int | None = 8000, **environ: str) -> Sender:
@@ -69,24 +65,19 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
 
 @contextmanager
 def collecting(port: int = 0) -> Iterator[tuple[MemorySink, Collector]]:
-    """A running collector."""
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=port)) as collector:
         yield sink, collector
 
 
 def until(condition: Callable[[], Any], patience_s: float = 20) -> None:
-    """Wait for something that another thread brings about."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_what_is_submitted_arrives_and_closing_sends_the_rest(
-    sending: Callable[..., Sender],
-) -> None:
-    """Flushed at the end of the process, whatever the interval."""
+def test_records_arrive_and_closing_sends_the_rest(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         endpoint = f"http://127.0.0.1:{collector.http_port}"
         sender = sending(endpoint, OTEL_BSP_SCHEDULE_DELAY="60000")
@@ -99,7 +90,7 @@ def test_what_is_submitted_arrives_and_closing_sends_the_rest(
 
 
 def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
-    """Its stub serialises a message of another class than the one it was made for."""
+    """The stub serialises another message class than the one it was made for."""
     with collecting() as (sink, collector):
         sender = sending(
             f"http://127.0.0.1:{collector.grpc_port}", OTEL_EXPORTER_OTLP_PROTOCOL="grpc"
@@ -113,7 +104,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
 def test_spans_do_not_follow_vllms_own(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM tells its children where its native spans go in a variable that is ours, too."""
+    """For its native spans vLLM sets a variable in its children that is also ours."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         elsewhere = f"http://127.0.0.1:{free_port()}"
@@ -123,7 +114,6 @@ def test_spans_do_not_follow_vllms_own(
 
 
 def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender]) -> None:
-    """An interval of a minute is no reason to hold back a batch that is full."""
     with collecting() as (sink, collector):
         sender = sending(
             f"http://127.0.0.1:{collector.http_port}",
@@ -138,8 +128,7 @@ def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender])
         assert len({row.span_id for row in sink.requests}) == 5
 
 
-def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Sender]) -> None:
-    """Samples between two exports travel together, each with its instant."""
+def test_every_second_has_a_sample(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
         sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
@@ -150,13 +139,12 @@ def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Se
         assert len({sample.at_unix_ns for sample in sink.samples}) >= 3
     assert sink.samples[-1].process_cpu_s_total is not None
     assert sink.samples[-1].host_cpus is not None
-    assert sink.samples[-1].core_cpu_s_total is None  # no engine core has said who it is
+    assert sink.samples[-1].core_cpu_s_total is None  # no engine core is known yet
 
 
 def test_a_full_queue_drops_and_counts(
     sending: Callable[..., Sender], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory is bounded while the collector is away; one line says so, and one that it is back."""
     port = free_port()
     sender = sending(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="5")
     sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
@@ -178,7 +166,7 @@ def test_a_full_queue_drops_and_counts(
 
 
 def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
-    """The store fails once, after the collector has read the batch: the repeat is one row."""
+    """The store fails after the collector has read the batch; the repeat is one row."""
     with collecting() as (sink, collector):
         sink.failure = OSError("disk full")
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
@@ -191,18 +179,14 @@ def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
 
 
 @pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"])
-def test_a_switch_of_the_standard_keeps_spans_in(
-    sending: Callable[..., Sender], switch: str
-) -> None:
-    """Disabled is disabled: nothing is queued and no thread runs."""
+def test_the_sdk_switch_stops_spans(sending: Callable[..., Sender], switch: str) -> None:
     value = "true" if switch == "OTEL_SDK_DISABLED" else "none"
     sender = sending("http://127.0.0.1:9", **{switch: value})
     sender.submit(partial(a_record, 1))
     assert not sender._reading.alive
 
 
-def test_a_record_that_cannot_be_told_costs_no_other(sending: Callable[..., Sender]) -> None:
-    """One without an instant is dropped; one with a strange value is told as well as can be."""
+def test_an_unreadable_record_costs_no_other(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         broken, strange = a_record(1), a_record(2)
@@ -223,10 +207,7 @@ def test_a_record_that_cannot_be_told_costs_no_other(sending: Callable[..., Send
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_an_engines_start_arrives_and_so_it_does_after_an_outage(
-    sending: Callable[..., Sender], protocol: str
-) -> None:
-    """By either protocol, once; and once more when the collector has been away."""
+def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protocol: str) -> None:
     port = free_port()
     with collecting(port) as (sink, collector):
         there = collector.grpc_port if protocol == "grpc" else port
@@ -239,7 +220,7 @@ def test_an_engines_start_arrives_and_so_it_does_after_an_outage(
         assert len(sink.starts) == 1
         assert sink.starts[0].at_unix_ns == state.started_unix_ns
     if protocol == "grpc":
-        return  # its exporter's patience is its own; once is enough to know it arrives
+        return  # its exporter has its own retries; one arrival is enough
     until(lambda: sender._reports.away)
     with collecting(port) as (again, _):
         until(lambda: again.starts)
@@ -250,7 +231,7 @@ POISON = b"poison"
 
 
 class Picky(http.server.ThreadingHTTPServer):
-    """A collector that refuses any message with a certain text in it, and keeps the others."""
+    """A collector that rejects any message that holds a certain text."""
 
     daemon_threads = True
 
@@ -266,7 +247,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Picky
 
     def do_POST(self) -> None:
-        """Read, and answer once that is not held back."""
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.held.wait(20)
         if POISON in body:
@@ -277,12 +257,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def picky() -> Iterator[Picky]:
-    """A running one."""
     server = Picky()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -293,10 +272,9 @@ def picky() -> Iterator[Picky]:
     thread.join()
 
 
-def test_a_refused_request_costs_no_other_and_the_log_says_why(
+def test_a_refused_request_costs_no_other_and_is_logged(
     sending: Callable[..., Sender], picky: Picky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It used to stay at the head of the queue for ever, while the log said "no collector"."""
     sender = sending(f"http://127.0.0.1:{picky.server_port}")
     for number in range(200):
         record = a_record(number)
@@ -325,7 +303,6 @@ def test_a_refused_request_costs_no_other_and_the_log_says_why(
 def test_a_malformed_variable_does_not_stop_the_sender(
     sending: Callable[..., Sender], caplog: pytest.LogCaptureFixture, name: str, value: str
 ) -> None:
-    """It used to end the sending thread, and nothing bounded what then waited."""
     variable = f"OTEL_EXPORTER_OTLP_{name}"
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", **{variable: value})
@@ -337,7 +314,6 @@ def test_a_malformed_variable_does_not_stop_the_sender(
 def test_a_thread_that_ends_is_started_again(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever ended it; what waited meanwhile is sent."""
     original, calls = Exporter.send_spans, list[None]()
 
     def fails_at_first(self: Exporter, *given: Any) -> None:
@@ -355,10 +331,8 @@ def test_a_thread_that_ends_is_started_again(
     assert guard.failures["tailspan-sender"] == 1
 
 
-def test_the_link_is_read_while_an_export_waits(
-    sending: Callable[..., Sender], picky: Picky
-) -> None:
-    """It used to wait for the collector, too: 2,280 of 2,800 accounts were lost in 14 s."""
+def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky: Picky) -> None:
+    """When it waited, 2,280 of 2,800 accounts were lost in 14 s."""
     picky.held.clear()
     sender = sending(f"http://127.0.0.1:{picky.server_port}", OTEL_EXPORTER_OTLP_TIMEOUT="20")
     reads: list[float] = []
@@ -379,7 +353,6 @@ def test_the_link_is_read_while_an_export_waits(
 
 
 def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., Sender]) -> None:
-    """A second was not enough on a busy machine: rows and bills hung on the process id."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
@@ -395,7 +368,6 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
 def test_a_name_that_comes_too_late_is_used_from_then_on(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wait is bounded; the start is sent again under the new name."""
     monkeypatch.setattr(sender_module, "NAME_WAIT_S", 0.05)
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
@@ -408,9 +380,7 @@ def test_a_name_that_comes_too_late_is_used_from_then_on(
         assert sink.starts[1].replica.endswith(":8300")
 
 
-def test_a_program_without_a_port_is_reported_with_its_first_request(
-    sending: Callable[..., Sender],
-) -> None:
+def test_a_program_without_a_port_is_reported(sending: Callable[..., Sender]) -> None:
     """An offline `LLM` builds no application."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
@@ -419,10 +389,7 @@ def test_a_program_without_a_port_is_reported_with_its_first_request(
         until(lambda: sink.requests)
 
 
-def test_a_flood_of_refused_requests_displaces_no_served_one(
-    sending: Callable[..., Sender], picky: Picky
-) -> None:
-    """Each kind has a queue of its own; what does not fit is counted."""
+def test_refused_requests_displace_no_other(sending: Callable[..., Sender], picky: Picky) -> None:
     picky.held.clear()
     sender = sending(f"http://127.0.0.1:{picky.server_port}", OTEL_BSP_MAX_QUEUE_SIZE="100")
     for number in range(1000):

@@ -1,5 +1,3 @@
-"""What waits is bounded in number and bytes, and what does not fit is counted by reason."""
-
 import pytest
 from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Allowance, Drops, SpanQueue
 from tailspan_vllm.request.record import RequestRecord
@@ -10,7 +8,6 @@ def _tell() -> RequestRecord:
 
 
 def test_requests_are_bounded_in_whatever_state() -> None:
-    """Ended, waiting for an account, or encoded."""
     drops = Drops()
     backlog = SpanQueue(3, drops)
     backlog.add(b"span")
@@ -22,7 +19,6 @@ def test_requests_are_bounded_in_whatever_state() -> None:
 
 
 def test_encoded_spans_are_bounded_in_bytes() -> None:
-    """What is taken out makes room again; one that is too large never gets in."""
     drops = Drops()
     backlog = SpanQueue(100, drops, byte_limit=10)
     for _ in range(3):
@@ -36,7 +32,6 @@ def test_encoded_spans_are_bounded_in_bytes() -> None:
 
 
 def test_an_allowance_is_a_rate_with_a_burst() -> None:
-    """Unused time saves up no more than the burst."""
     now = 0.0
     allowance = Allowance(2.0, 5, clock=lambda: now)
     assert sum(allowance.take() for _ in range(100)) == 5
@@ -48,7 +43,7 @@ def test_an_allowance_is_a_rate_with_a_burst() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_full_queue_is_a_reason_from_the_start(count: int) -> None:
-    """A missing total would look like one that is not measured."""
+    """A missing total would look as if it were not measured."""
     drops = Drops()
     drops.add(count, QUEUE_FULL)
     assert drops.snapshot() == {QUEUE_FULL: count}

@@ -1,5 +1,3 @@
-"""Every answer of a collector becomes the outcome that the OTLP specification asks for."""
-
 import http.server
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +29,7 @@ RETRY = RetryInfo(retry_delay=Duration(seconds=7))
 
 
 class Answers(http.server.ThreadingHTTPServer):
-    """Answers every message in the same way, and keeps what came."""
+    """Gives every message the same answer, and records what arrived."""
 
     daemon_threads = True
 
@@ -46,7 +44,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Send the scripted answer."""
         content = self.rfile.read(int(self.headers["content-length"]))
         headers = {key.lower(): value for key, value in self.headers.items()}
         self.server.received.append((headers, content))
@@ -58,14 +55,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(self.server.body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def answering(
     status: int = 200, headers: dict[str, str] | None = None, body: bytes = b""
 ) -> Iterator[tuple[Answers, Callable[..., Outcome]]]:
-    """An HTTP server, and what posts to it."""
     server = Answers(status, headers or {}, body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -94,7 +90,7 @@ def answering(
     ],
 )
 def test_http_statuses(status: int, verdict: Verdict) -> None:
-    """Only four are to be retried; a redirect is not followed with our headers."""
+    """Four are retryable; a redirect is not followed with our headers."""
     with answering(status, {"location": "http://127.0.0.1:9/"}) as (server, post):
         outcome = post()
         assert (outcome.verdict, len(server.received)) == (verdict, 1)
@@ -102,7 +98,6 @@ def test_http_statuses(status: int, verdict: Verdict) -> None:
 
 
 def test_http_retry_after_in_seconds_as_a_date_or_malformed() -> None:
-    """What cannot be read is as if it were absent."""
     for given, least, most in (("7", 7, 7), (formatdate(time() + 60, usegmt=True), 30, 60)):
         with answering(503, {"retry-after": given}) as (_, post):
             assert least <= (post().wait_s or 0) <= most
@@ -114,7 +109,6 @@ def test_http_retry_after_in_seconds_as_a_date_or_malformed() -> None:
 
 
 def test_http_headers_and_compression_are_sent() -> None:
-    """And a text, where nothing else is asked for, as it is."""
     with answering() as (server, post):
         post(b"spans", headers=(("authorization", "Bearer x"),), compression="gzip")
         headers, content = server.received[0]
@@ -124,7 +118,7 @@ def test_http_headers_and_compression_are_sent() -> None:
 
 
 def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None:
-    """They are another program's words in this server's log."""
+    """Another program's text enters this server's log."""
     body = PARTIAL.SerializeToString()
     with answering(200, {"content-type": "application/x-protobuf"}, body) as (_, post):
         assert post() == Outcome(Verdict.ACCEPTED, "partial success: too old", rejected=3)
@@ -134,7 +128,6 @@ def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None
 
 
 def test_http_without_an_answer() -> None:
-    """Refused, or slower than the time limit."""
     absent = Destination("traces", "http/protobuf", f"http://127.0.0.1:{free_port()}/v1/traces")
     outcome = post_to(absent)(b"x")
     assert outcome.verdict is Verdict.UNREACHABLE
@@ -145,10 +138,7 @@ def test_http_without_an_answer() -> None:
 
 
 @contextmanager
-def grpc_answering(
-    answer: Callable[[bytes, Any], bytes],
-) -> Iterator[Callable[..., Outcome]]:
-    """A gRPC server, and what posts to it."""
+def grpc_answering(answer: Callable[[bytes, Any], bytes]) -> Iterator[Callable[..., Outcome]]:
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
         name = "opentelemetry.proto.collector.trace.v1.TraceService"
@@ -173,7 +163,7 @@ RETRYABLE = {
 
 
 def test_grpc_codes() -> None:
-    """Six are to be retried; RESOURCE_EXHAUSTED is one of them only with a RetryInfo."""
+    """Six are retryable; RESOURCE_EXHAUSTED only with a RetryInfo."""
     answers: list[tuple[Any, tuple[tuple[str, bytes], ...]]] = []
 
     def answer(_: bytes, context: Any) -> bytes:
@@ -207,7 +197,6 @@ def test_grpc_codes() -> None:
 
 
 def test_grpc_success_partial_success_and_headers() -> None:
-    """Headers travel as metadata."""
     seen: list[Any] = []
 
     def answer(_: bytes, context: Any) -> bytes:
@@ -221,6 +210,5 @@ def test_grpc_success_partial_success_and_headers() -> None:
 
 
 def test_grpc_without_an_answer() -> None:
-    """No server listens on the port."""
     absent = Destination("traces", "grpc", f"127.0.0.1:{free_port()}")
     assert post_to(absent)(b"").verdict is Verdict.UNREACHABLE

@@ -1,5 +1,3 @@
-"""Every request that set out is told once, whichever of its two sides ends last."""
-
 import gc
 import itertools
 import time
@@ -19,11 +17,10 @@ from tailspan_vllm.settings import settings_from
 
 
 class State(SimpleNamespace):
-    """What vLLM's output processor holds of a request at its end."""
+    """The state of a request in vLLM's output processor at its end."""
 
 
 def a_state(**given: Any) -> State:
-    """A request that was answered in full."""
     now = time.monotonic()
     stats = SimpleNamespace(
         arrival_time=time.time() - 0.01,
@@ -45,8 +42,6 @@ def a_state(**given: Any) -> State:
 
 
 class Server:
-    """A capture, and the records it hands over."""
-
     def __init__(self) -> None:
         self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.told: list[Any] = []
@@ -54,19 +49,16 @@ class Server:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """What was told so far."""
         return [tell() for tell in self.told]
 
 
 @pytest.fixture
 def server() -> Server:
-    """One that knows no engine yet."""
     return Server()
 
 
 @pytest.fixture
 def exchange() -> Iterator[Exchange]:
-    """A chat that this task serves."""
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
     made = Exchange(scope)
     token = current.set(made)
@@ -75,14 +67,14 @@ def exchange() -> Iterator[Exchange]:
 
 
 def answered(exchange: Exchange) -> None:
-    """The server has written the answer."""
     exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
     exchange.first_byte = exchange.delivered = time.monotonic()
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("engine", "client", "edge"))))
-def test_a_request_is_told_once(server: Server, exchange: Exchange, order: tuple[str, ...]) -> None:
-    """The engine's word, the client's leaving and the exchange's end come in any order."""
+def test_a_request_is_one_record(
+    server: Server, exchange: Exchange, order: tuple[str, ...]
+) -> None:
     flight = server.capture.flight_began(None)
     for event in order:
         if event == "engine":
@@ -99,10 +91,7 @@ def test_a_request_is_told_once(server: Server, exchange: Exchange, order: tuple
     assert len(server.told) == 1
 
 
-def test_several_engine_requests_of_one_call_are_a_row_each(
-    server: Server, exchange: Exchange
-) -> None:
-    """`n` of 2: one ends before the answer does, one never does."""
+def test_each_engine_request_of_a_call_is_a_row(server: Server, exchange: Exchange) -> None:
     first, _ = server.capture.flight_began(None), server.capture.flight_began(None)
     server.capture.flight_ended(first, a_state(), "stop")
     answered(exchange)
@@ -113,10 +102,7 @@ def test_several_engine_requests_of_one_call_are_a_row_each(
     assert server.records[1].error_type == "engine_silent"
 
 
-def test_a_request_refused_after_the_engine_took_it_is_no_second_row(
-    server: Server, exchange: Exchange
-) -> None:
-    """The engine's account of it is the one."""
+def test_a_late_refusal_is_no_second_row(server: Server, exchange: Exchange) -> None:
     flight = server.capture.flight_began(None)
     exchange.delivered = time.monotonic()
     server.capture.flight_ended(flight, a_state(), "error")
@@ -126,7 +112,6 @@ def test_a_request_refused_after_the_engine_took_it_is_no_second_row(
 
 
 def test_an_offline_request_needs_no_exchange(server: Server) -> None:
-    """Its basis says so, and what the engine knows is there."""
     flight = server.capture.flight_began(
         {"traceparent": "00-" + "0a" * 16 + "-" + "0b" * 8 + "-01"}
     )
@@ -137,10 +122,8 @@ def test_an_offline_request_needs_no_exchange(server: Server) -> None:
     assert record.received <= (record.arrived or 0) <= record.delivered
 
 
-def test_the_front_ends_own_time_ends_where_the_engine_was_handed_the_request(
-    server: Server, exchange: Exchange
-) -> None:
-    """The engine notes it between two steps: that wait is told apart, and is no CPU's fault."""
+def test_frontend_time_ends_at_the_hand_over(server: Server, exchange: Exchange) -> None:
+    """The engine reads its input between two steps."""
     flight = server.capture.flight_began(None)
     state = a_state()
     state.stats.queued_ts = state.stats.last_token_ts = flight.added + 1e-3
@@ -156,7 +139,6 @@ def test_the_front_ends_own_time_ends_where_the_engine_was_handed_the_request(
 
 
 def test_the_load_is_that_of_the_arrival(server: Server) -> None:
-    """Not that of the time when it is told."""
     state = EngineState(0, 0, gauges={WAITING: 2, RUNNING: 1})
     server.capture.engines[0] = state
     first = server.capture.flight_began(None)
@@ -171,7 +153,7 @@ def test_the_load_is_that_of_the_arrival(server: Server) -> None:
 
 
 def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -> None:
-    """It holds the prompt and the answer: it goes when vLLM lets go, without a collector's help."""
+    """It holds the prompt and the answer."""
     gc.disable()
     try:
         flight, state = server.capture.flight_began(None), a_state()
@@ -184,14 +166,14 @@ def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -
         del state
         assert gone() is None
         assert len(server.records) == 1
-        assert not exchange.flights  # nor is there a circle of the two
+        assert not exchange.flights  # and no reference cycle
     finally:
         gc.enable()
 
 
 @pytest.mark.parametrize("given", ["x" * 1_100_000, "a\ud800b"])
 def test_an_id_of_any_length_is_bounded_and_still_joins(server: Server, given: str) -> None:
-    """The engine core shortens its account's id by the same function."""
+    """The engine core shortens its ids with the same function."""
     flight = server.capture.flight_began({"traceparent": given})
     state = a_state(external_req_id=given, request_id=f"{given}-0", lora_name=given)
     server.capture.flight_ended(flight, state, "stop")
@@ -203,10 +185,7 @@ def test_an_id_of_any_length_is_bounded_and_still_joins(server: Server, given: s
         text.encode()
 
 
-def test_ten_thousand_prompts_of_one_call_take_no_quadratic_time(
-    server: Server, exchange: Exchange
-) -> None:
-    """The client leaves, and the engine gives them up in whatever order."""
+def test_ten_thousand_prompts_take_linear_time(server: Server, exchange: Exchange) -> None:
     flights = [server.capture.flight_began(None) for _ in range(10_000)]
     exchange.delivered = time.monotonic()
     server.capture.exchange_ended(exchange)
@@ -216,10 +195,7 @@ def test_ten_thousand_prompts_of_one_call_take_no_quadratic_time(
     assert not exchange.flights
 
 
-def test_a_request_is_in_flight_until_it_ends_or_its_client_leaves(
-    server: Server, exchange: Exchange
-) -> None:
-    """However it ends, and once; a request on which a hook failed is not counted."""
+def test_in_flight_ends_with_the_request_or_client(server: Server, exchange: Exchange) -> None:
     capture = server.capture
     ended, left = capture.flight_began(None), capture.flight_began(None)
     assert len(capture.in_flight) == 2

@@ -1,5 +1,3 @@
-"""What we put around the front end's methods does as they do, whatever becomes of us."""
-
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import settings_from
 
 from tests.instrumentation import fake_vllm as fake
+from tests.instrumentation.fake_vllm import failures
 
 OURS = [
     each
@@ -27,12 +26,11 @@ WRAPS = ("_add_request", "_finish", "_finished", "_abort_requests", "_events", "
 
 
 def an_event(kind: str) -> Any:
-    """What the engine core says has happened to a request."""
     return SimpleNamespace(type=SimpleNamespace(name=kind), timestamp=1.0)
 
 
 class Server:
-    """A front end whose methods are watched, and what was captured of it."""
+    """A front end with hooks, and what was captured of it."""
 
     def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
         self.calls = calls or fake.Calls()
@@ -47,31 +45,19 @@ class Server:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """What was told so far."""
         return [tell() for tell in self.told]
 
-    def call(self, owner: Any, name: str, answer: Any, *args: Any, **kwargs: Any) -> None:
-        """Call a method, and check that it is as if we were not there."""
-        self.calls.answers[name] = answer
-        before = len(self.calls.made)
-        assert getattr(owner, name)(*args, **kwargs) is answer
-        ((called, (given, named)),) = self.calls.made[before:]
-        assert (called, given[0]) == (name, owner)
-        for was, sent in zip(given[1:], args, strict=False):
-            assert was is sent
-        for key, value in kwargs.items():
-            assert named.get(key, value) is value
-
     def add(self, request_id: str, changed: Any = None) -> Any:
-        """Send a request to the engine. Returns its state."""
         request = fake.request(request_id)
         if changed is not None:
             changed("request", request)
-        self.call(self.processor, "add_request", object(), request, "prompt", parent_req=None)
+        self.calls.check(
+            self.processor, "add_request", object(), request, "prompt", parent_req=None
+        )
         return next(reversed(self.processor.request_states.values()))
 
     def serve(self, changed: Any = None) -> Exchange:
-        """Three requests of one call: one ends, one is aborted, one is struck off."""
+        """Serve three requests of one call: one ends, one is aborted, one is removed."""
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
         exchange = Exchange(scope)
         token = current.set(exchange)
@@ -86,28 +72,27 @@ class Server:
             if changed is not None:
                 events = changed("events", events) or events
             stats = getattr(one, "stats", None)
-            self.call(self.stats, "update_from_events", None, "one", events, True, stats, None)
-            self.call(self.processor, "_finish_request", object(), one)
-            self.call(self.processor, "_update_stats_from_finished", 3, one, "stop", object())
-            self.call(self.processor, "abort_requests", ["other"], ["other"], True)
-            self.call(self.processor, "_finish_request", object(), third)
-            self.call(self.manager, "record_admission_rejection", None, "queue full")
+            self.calls.check(
+                self.stats, "update_from_events", None, "one", events, True, stats, None
+            )
+            self.calls.check(self.processor, "_finish_request", object(), one)
+            self.calls.check(
+                self.processor, "_update_stats_from_finished", 3, one, "stop", object()
+            )
+            self.calls.check(self.processor, "abort_requests", ["other"], ["other"], True)
+            self.calls.check(self.processor, "_finish_request", object(), third)
+            self.calls.check(self.manager, "record_admission_rejection", None, "queue full")
         finally:
             current.reset(token)
-        exchange.refused = None  # it is answered all the same
+        exchange.refused = None  # it was answered nevertheless
         exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
         exchange.first_byte = exchange.delivered = time.monotonic()
         guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
         return exchange
 
 
-def failures() -> int:
-    """How many failures were counted so far."""
-    return sum(guard.failures.values())
-
-
 def test_a_call_without_faults_counts_no_failure() -> None:
-    """Else the tests below would prove nothing."""
+    """Otherwise the tests below would prove nothing."""
     server, before = Server(), failures()
     server.serve()
     assert server.missing == []
@@ -121,7 +106,6 @@ def test_a_call_without_faults_counts_no_failure() -> None:
 def test_whichever_of_our_functions_raises(
     owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The front end works as before, and each failure is counted."""
     called: list[str] = []
     boom = fake.raising(called, name)
     is_property = isinstance(vars(owner)[name], property)
@@ -161,14 +145,12 @@ THINGS = [
 )
 @pytest.mark.parametrize(("kind", "attribute"), THINGS)
 def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, change: Any) -> None:
-    """Missing, or of another type: the front end works as before, and the call is told once."""
-
     def changed(what: str, thing: Any) -> None:
         if what != kind:
             return
         if change is not None:
             setattr(thing, attribute, change())
-        elif attribute != "request_id":  # the original itself could not do without
+        elif attribute != "request_id":  # the original needs it
             vars(thing).pop(attribute, None)
 
     server = Server()
@@ -182,20 +164,21 @@ def test_whichever_attribute_of_vllms_is_another(kind: str, attribute: str, chan
 
 
 def test_an_iterator_among_the_arguments_or_results_is_left_alone() -> None:
-    """It may be read but once, and it is not ours."""
+    """It can be read only once."""
     server, before = Server(), failures()
     events = iter([an_event("PREEMPTED")])
     state = server.add("one")
-    server.call(server.stats, "update_from_events", None, "one", events, True, state.stats, None)
+    server.calls.check(
+        server.stats, "update_from_events", None, "one", events, True, state.stats, None
+    )
     assert len(list(events)) == 1
     aborted = iter(["one"])
-    server.call(server.processor, "abort_requests", aborted, iter(["one"]), internal=True)
+    server.calls.check(server.processor, "abort_requests", aborted, iter(["one"]), internal=True)
     assert list(aborted) == ["one"]
     assert failures() == before + 2
 
 
 def test_what_the_front_end_raises_is_raised() -> None:
-    """The same exception, and the method is called once."""
     server = Server()
     state = server.add("one")
     for owner, name, arguments in (
@@ -215,7 +198,6 @@ def test_what_the_front_end_raises_is_raised() -> None:
 
 
 def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
-    """They are found by name, else by place, however they are given."""
     calls = fake.Calls()
 
     class OutputProcessor(fake.output_processor_class(calls)):  # type: ignore[misc]  # made by a function
@@ -236,11 +218,9 @@ def test_a_later_vllm_may_name_and_order_its_parameters_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", ["add_request", "_update_stats_from_finished"])
-def test_without_a_method_that_it_needs_the_edge_alone_is_told(name: str) -> None:
-    """A method that is gone, or has become a coroutine; nothing is wrapped."""
-
+def test_without_a_method_only_the_http_edge_reports(name: str) -> None:
     async def coroutine(self: Any) -> None:
-        """It would be another result."""
+        """Its result would be another."""
 
     for replacement in (None, coroutine):
         calls = fake.Calls()
@@ -253,16 +233,11 @@ def test_without_a_method_that_it_needs_the_edge_alone_is_told(name: str) -> Non
         assert not server.capture.sees_engine
 
 
-def test_a_state_that_lacks_what_is_read_is_noticed_at_the_first_request(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """One line names it, and requests are told as the HTTP edge sees them from that one on."""
+def test_a_missing_attribute_of_a_state_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "vllm.tailspan")
     server = Server()
 
     class Renamed(dict[str, Any]):
-        """States whose LoRA has another name."""
-
         def __setitem__(self, key: str, state: Any) -> None:
             vars(state).pop("lora_name")
             super().__setitem__(key, state)
@@ -272,13 +247,10 @@ def test_a_state_that_lacks_what_is_read_is_noticed_at_the_first_request(
     server.serve()
     assert [(record.outcome, record.basis) for record in server.records] == [("stop", "edge")] * 2
     (line,) = [record.message for record in caplog.records]
-    assert line.endswith("serving goes on: this vLLM lacks SimpleNamespace.lora_name")
+    assert line.endswith("vLLM continues: this vLLM lacks SimpleNamespace.lora_name")
 
 
-def test_a_request_that_we_fail_to_follow_is_told_as_the_edge_sees_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It was answered: it is neither rejected nor did the engine fall silent."""
+def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     for broken in ("facts_of", "Flight"):
         server = Server()
         with monkeypatch.context() as patched:
@@ -291,7 +263,7 @@ def test_a_request_that_we_fail_to_follow_is_told_as_the_edge_sees_it(
 
 
 def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None:
-    """A client chooses how many, and leaves: each is aborted by itself, in constant time."""
+    """A client chooses the number, and may leave."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)
@@ -308,11 +280,10 @@ def test_many_prompts_of_one_call_cost_their_number_and_not_its_square() -> None
     assert len(server.told) == len(ids)
     assert not getattr(server.processor, OPEN)
     assert not exchange.flights
-    assert time.monotonic() - begun < 20  # 0.5 s; the square of it took minutes
+    assert time.monotonic() - begun < 20  # 0.5 s; quadratic time took minutes
 
 
-def test_requests_whose_end_is_not_seen_are_not_kept() -> None:
-    """Ids that come again and again, and ends of another kind: vLLM's own books decide."""
+def test_requests_with_unseen_ends_are_dropped() -> None:
     server = Server()
     for number in range(10_000):
         server.add(f"id-{number}")

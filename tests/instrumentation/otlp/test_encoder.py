@@ -1,13 +1,9 @@
-"""Our encoder makes what OpenTelemetry's makes."""
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -34,7 +30,6 @@ instants = st.integers(0, 2**63 - 1)
 
 @st.composite
 def spans(draw: st.DrawFn) -> ReadableSpan:
-    """Any span that has a context."""
     trace_id = draw(st.integers(1, 2**128 - 1))
     flags = TraceFlags(draw(st.integers(0, 1)))
     parent = None
@@ -61,17 +56,15 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 @settings(deadline=None)
 @given(st.lists(spans(), min_size=1, max_size=4))
 def test_the_message_is_the_sdks(given: list[ReadableSpan]) -> None:
-    """Field for field, whatever the span; only attributes have no order."""
     assert in_order(traces(encode(given))) == in_order(encode_spans(given))
 
 
 def traces(message: bytes) -> ExportTraceServiceRequest:
-    """What the other end reads."""
     return ExportTraceServiceRequest.FromString(message)
 
 
 def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
-    """The message with each span's attributes sorted by key."""
+    """The message with the attributes of each span sorted by key."""
     for span in message.resource_spans[0].scope_spans[0].spans:
         span.attributes.sort(key=lambda attribute: attribute.key)
     return message
@@ -79,7 +72,7 @@ def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=5))
 def test_half_a_character_is_replaced(hostile: str) -> None:
-    """A label is a client's word: it must not cost the batch it stands in."""
+    """A client's label must not lose its batch."""
     span = ReadableSpan(
         "chat",
         SpanContext(1, 2, False),
@@ -93,7 +86,6 @@ def test_half_a_character_is_replaced(hostile: str) -> None:
 
 
 def test_nothing_is_not_a_batch() -> None:
-    """Refused, not sent as an empty message."""
     with pytest.raises(ValueError, match="no spans"):
         encode([])
 
@@ -103,7 +95,6 @@ numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
 
 @st.composite
 def samples(draw: st.DrawFn) -> list[Sample]:
-    """Any engines at any instants."""
     made = []
     for _ in range(draw(st.integers(1, 4))):
         state = EngineState(
@@ -122,6 +113,5 @@ def samples(draw: st.DrawFn) -> list[Sample]:
 @settings(deadline=None)
 @given(samples())
 def test_the_metrics_are_the_sdks(given: list[Sample]) -> None:
-    """Point for point, whatever the numbers."""
     data = metrics_of(given, RESOURCE)
     assert ExportMetricsServiceRequest.FromString(encode_numbers(data)) == encode_metrics(data)

@@ -1,5 +1,3 @@
-"""A record becomes a span that any OpenTelemetry backend can show."""
-
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -18,7 +16,7 @@ RESOURCE = Resource({"service.name": "vllm"})
 
 
 def a_record(**given: object) -> RequestRecord:
-    """An answered request of one second that began 100 s after the clock's zero."""
+    """An answered request of 1 s that began 100 s after the clock's zero."""
     fields: dict[str, object] = {
         "received": 100.0,
         "delivered": 101.0,
@@ -37,7 +35,6 @@ def a_record(**given: object) -> RequestRecord:
 
 
 def test_instants_are_placed_on_the_calendar_by_one_offset() -> None:
-    """No duration is taken across two clocks."""
     span = span_of(a_record(), RESOURCE)
     assert span.start_time == 1_700_000_100_000_000_000
     assert span.end_time == span.start_time + 1_000_000_000
@@ -46,7 +43,6 @@ def test_instants_are_placed_on_the_calendar_by_one_offset() -> None:
 
 
 def test_ttft_is_from_received_to_the_first_byte() -> None:
-    """At the server's edge, where the client's clock would start and stop."""
     attributes = span_of(a_record(), RESOURCE).attributes or {}
     assert attributes[names.TTFT] == 100.41 - 100.0
     unseen = span_of(a_record(basis="engine", first_byte=None), RESOURCE).attributes or {}
@@ -65,7 +61,6 @@ def test_an_answer_that_never_began_has_no_ttft() -> None:
 
 
 def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
-    """`traceparent` becomes the parent."""
     child = span_of(a_record(trace_id=7, parent_span_id=9), RESOURCE)
     assert child.context is not None
     assert child.parent is not None
@@ -74,7 +69,6 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
 
 
 def test_what_is_encoded_is_valid_otlp() -> None:
-    """The SDK's own encoders take what we build."""
     span = span_of(a_record(), RESOURCE)
     ours = ExportTraceServiceRequest.FromString(encode([span]))
     theirs = encode_spans([span])
@@ -91,7 +85,6 @@ def test_what_is_encoded_is_valid_otlp() -> None:
 
 
 def test_samples_of_several_instants_go_out_together() -> None:
-    """Each metric once, with a point for each sample, which no later step changes."""
     state = EngineState(0, 0, gauges={names.WAITING: 0}, totals={names.STEPS: 0})
     samples = []
     for at in (1, 2, 3):
@@ -107,7 +100,6 @@ def test_samples_of_several_instants_go_out_together() -> None:
 
 
 def test_every_metric_has_a_unit() -> None:
-    """A number without a unit does not leave the process."""
     told = [
         name
         for value in vars(names).values()
@@ -125,7 +117,6 @@ def test_every_metric_has_a_unit() -> None:
 
 
 def test_a_span_at_every_limit_fits_in_the_queue() -> None:
-    """Texts of 256 characters of four bytes each, and as many preemptions as are kept."""
     text = "\U0001f600" * TEXT_LIMIT
     instants = [100.3] * PREEMPTIONS_KEPT
     record = a_record(

@@ -1,5 +1,3 @@
-"""Requests that have not ended: their number, the oldest one's age, the last step's age."""
-
 import time
 from typing import Any
 
@@ -11,27 +9,23 @@ from tailspan_vllm.request.in_flight import STOPPED_S, InFlight, LastStep
 
 
 class Clock:
-    """A monotonic clock that a test moves on, one look a second."""
+    """A monotonic clock that the test moves by one second a sample."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def monotonic(self) -> float:
-        """The present."""
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """In place of the machine's."""
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock.monotonic)
     return clock
 
 
 class Process:
-    """A front end, its engines, and a look at them each second."""
-
     def __init__(self, clock: Clock, engines: int = 1) -> None:
         self.clock = clock
         self.in_flight = InFlight()
@@ -39,13 +33,12 @@ class Process:
         self.last_step = LastStep()
 
     def begin(self) -> Flight:
-        """Take a request."""
         flight = Flight(None, None, None)
         self.in_flight.add(flight)
         return flight
 
     def look(self, seconds: int = 1, stepping: int | None = None) -> dict[str, Any]:
-        """Let seconds pass, in each of which one engine takes a step, or none."""
+        """Let seconds pass; in each of them one engine takes a step, or none."""
         told: dict[str, Any] = {}
         for _ in range(seconds):
             self.clock.now += 1
@@ -57,12 +50,10 @@ class Process:
 
 @pytest.fixture
 def process(clock: Clock) -> Process:
-    """A front end with one engine."""
     return Process(clock)
 
 
-def test_an_engine_that_hangs_amid_a_request_shows_it(process: Process) -> None:
-    """Its steps are counted from the last one; the next step ends it."""
+def test_a_hang_during_a_request_shows(process: Process) -> None:
     process.begin()
     process.look(5, stepping=0)
     assert process.look(95) == {
@@ -73,10 +64,7 @@ def test_an_engine_that_hangs_amid_a_request_shows_it(process: Process) -> None:
     assert process.look(1, stepping=0)[names.LAST_STEP_AGE] == 0
 
 
-def test_an_engine_that_hangs_while_idle_shows_it_from_the_next_request_on(
-    process: Process,
-) -> None:
-    """The idle time before the request is no hang."""
+def test_an_idle_hang_shows_from_the_next_request_on(process: Process) -> None:
     assert process.look(3600) == {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0}
     process.begin()
     assert process.look(1)[names.LAST_STEP_AGE] == 1
@@ -89,7 +77,6 @@ def test_an_engine_that_hangs_while_idle_shows_it_from_the_next_request_on(
 
 
 def test_without_requests_there_is_no_age_of_a_step(process: Process) -> None:
-    """Neither before the first nor after the last; a second end of a request does nothing."""
     flight = process.begin()
     process.look(2)
     process.in_flight.remove(flight)
@@ -98,8 +85,7 @@ def test_without_requests_there_is_no_age_of_a_step(process: Process) -> None:
 
 
 @pytest.mark.parametrize("total", [names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS, None])
-def test_a_step_is_heard_of_by_whatever_reports_it(process: Process, total: str | None) -> None:
-    """The engine core's count, the stat logger's tokens, or a new object of its statistics."""
+def test_any_source_reports_a_step(process: Process, total: str | None) -> None:
     process.begin()
     process.look(30)
     if total is None:
@@ -110,7 +96,7 @@ def test_a_step_is_heard_of_by_whatever_reports_it(process: Process, total: str 
 
 
 def test_an_idle_engine_beside_a_busy_one_does_not_hang(clock: Clock) -> None:
-    """A front end does not know which engine has which request."""
+    """A front end does not see which engine has which request."""
     process = Process(clock, engines=2)
     process.begin()
     assert process.look(100, stepping=1)[names.LAST_STEP_AGE] == 0
@@ -118,7 +104,6 @@ def test_an_idle_engine_beside_a_busy_one_does_not_hang(clock: Clock) -> None:
 
 
 def test_a_process_that_stood_still_itself_reports_no_hang(process: Process) -> None:
-    """It does not know what the engine did meanwhile."""
     process.begin()
     process.look(1)
     process.clock.now += 10 * STOPPED_S
@@ -127,7 +112,6 @@ def test_a_process_that_stood_still_itself_reports_no_hang(process: Process) -> 
 
 
 def test_the_age_counts_from_when_the_request_was_received(clock: Clock) -> None:
-    """A request that came by HTTP may have been read for some time."""
     exchange = Exchange({"type": "http", "method": "POST", "path": "/", "headers": []})
     clock.now += 3
     in_flight = InFlight()
@@ -136,12 +120,10 @@ def test_the_age_counts_from_when_the_request_was_received(clock: Clock) -> None
 
 
 def test_a_front_end_that_does_not_see_its_engine_reports_nothing(process: Process) -> None:
-    """Unknown is not zero."""
     assert process.last_step.gauges(process.states, None) == {}
 
 
-def test_a_change_amid_a_look_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop changes the requests while another thread looks."""
+def test_a_concurrent_change_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     in_flight = InFlight()
     in_flight.add(Flight(None, None, None))
     failures = iter([RuntimeError("dictionary changed size during iteration")])

@@ -1,5 +1,3 @@
-"""The phases partition a request's life, however early it ended."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tailspan_vllm.request.phases import split
@@ -11,7 +9,6 @@ instants = st.lists(
 
 @given(instants, st.integers(0, 4))
 def test_phases_sum_to_the_end_to_end_time(times: list[float], reached: int) -> None:
-    """Promise one: the parts sum to the whole, also for a request that died early."""
     received, *middle, delivered = times
     told = dict(zip(("queued", "scheduled", "first_token", "last_token"), middle, strict=True))
     unreached = dict.fromkeys(list(told)[reached:])
@@ -23,5 +20,4 @@ def test_phases_sum_to_the_end_to_end_time(times: list[float], reached: int) -> 
 
 
 def test_a_phase_that_never_began_is_unknown_and_not_zero() -> None:
-    """A request aborted while it queued has no prefill."""
     assert split(0.0, 1.0, None, None, None, 5.0) == (1.0, 4.0, None, None, None)

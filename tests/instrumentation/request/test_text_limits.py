@@ -1,5 +1,3 @@
-"""Limits on the text that a client chooses."""
-
 import pytest
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id, bounded_text
 
@@ -8,13 +6,11 @@ HOSTILE = ["x" * 1_100_000, "é" * 60_000, "\ud800" * 300, "a\udfffb", "\ud800"]
 
 @pytest.mark.parametrize("text", ["", "cmpl-1", "x" * TEXT_LIMIT, "é" * TEXT_LIMIT])
 def test_a_text_that_fits_is_unchanged(text: str) -> None:
-    """Most ids and labels are short and plain."""
     assert bounded_text(text) == bounded_id(text) == text
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_result_fits_and_can_be_encoded(text: str) -> None:
-    """In characters and in bytes, and applying the limit again changes nothing."""
     for bound in (bounded_text, bounded_id):
         bounded = bound(text)
         bounded.encode()
@@ -23,12 +19,10 @@ def test_the_result_fits_and_can_be_encoded(text: str) -> None:
 
 
 def test_ids_that_differ_after_the_limit_stay_different() -> None:
-    """An account joins its own request only."""
     first, second = (bounded_id("x" * 60_000 + end) for end in "ab")
     assert first != second
     assert first[:200] == second[:200] == "x" * 200
 
 
 def test_ids_that_differ_in_what_cannot_be_encoded_stay_different() -> None:
-    """Lone surrogates all become question marks; the digest differs."""
     assert len({bounded_id("a\ud800"), bounded_id("a\udfff"), bounded_id("a?")}) == 3

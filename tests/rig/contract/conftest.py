@@ -1,5 +1,3 @@
-"""Small made sources for the contract's tests."""
-
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -13,7 +11,7 @@ MakeTree = Callable[[dict[str, str]], SourceTree]
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """A source tree of these modules, by path."""
+    """Write a source tree of these modules, by path."""
 
     def make(modules: dict[str, str]) -> SourceTree:
         for path, text in modules.items():

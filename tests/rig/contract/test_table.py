@@ -1,5 +1,3 @@
-"""The contract's data, and that it speaks of the instrumentation as it is."""
-
 import ast
 from pathlib import Path
 
@@ -24,7 +22,7 @@ def _parsed(hook: Hook) -> ast.Module:
 
 
 def _looked_for(module: ast.Module) -> set[str]:
-    """Attributes that are looked for before they are read, or read with a default."""
+    """Attributes that are checked before they are read, or read with a default."""
     return {
         argument.value
         for node in ast.walk(module)
@@ -49,7 +47,6 @@ def _mentioned(module: ast.Module) -> set[str]:
 
 
 def test_every_row_is_whole() -> None:
-    """A name of its own, Python modules of vLLM's, and a fate that says something."""
     assert len({hook.what for hook in HOOKS}) == len(HOOKS)
     for hook in HOOKS:
         assert hook.where, hook.what
@@ -60,7 +57,6 @@ def test_every_row_is_whole() -> None:
 
 
 def test_every_row_is_in_one_part() -> None:
-    """The docs' sections together are the contract."""
     assert [hook for hooks in CONTRACT.values() for hook in hooks] == list(HOOKS)
     assert FIRST < LAST
 
@@ -76,7 +72,7 @@ ATTRIBUTES = [
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
 def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
-    """And what is read without a look is required: else a vLLM without it costs every record."""
+    """What is read without a check is required."""
     assert isinstance(hook.need, Attributes)
     module = _parsed(hook)
     assert set(hook.need.names) <= _mentioned(module), "a row that nothing reads"
@@ -91,9 +87,7 @@ IMPLEMENTED = "statlogger.py"
 
 
 @pytest.mark.parametrize("hook", METHODS, ids=lambda hook: hook.what)
-def test_our_own_parameters_are_named_as_the_contract_says(hook: Hook) -> None:
-    """What we implement by its signature; what we wrap by the arguments that are looked for,
-    each at the position that it has in the contract."""
+def test_our_parameters_match_the_contract(hook: Hook) -> None:
     assert isinstance(hook.need, Method)
     need, module = hook.need, _parsed(hook)
     functions = [
@@ -128,20 +122,17 @@ _OURS = {
 """What our function is called that wraps one of another name."""
 
 
-def test_the_plugin_knows_which_versions_were_read() -> None:
-    """It says so where it meets another one."""
+def test_the_plugin_lists_the_versions_that_were_read() -> None:
     assert TESTED == (FIRST, LAST)
 
 
 def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
-    """One list in the instrumentation, one here: the same."""
     ours = {part.removesuffix("_config"): names for part, names in _ARGUMENTS.items()}
     assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
 
 
 def test_what_is_scraped_and_traced_is_in_the_contract() -> None:
-    """The collector's tables and the contract name the same; but for names before 0.12, which
-    no supported vLLM has."""
+    """Except names before 0.12, which no supported vLLM has."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total") for name in scraped} <= held

@@ -1,5 +1,3 @@
-"""The faults, as data."""
-
 import random
 
 import pytest
@@ -14,7 +12,6 @@ METRICS = {"ttft", "tpot", "itl_max", "e2e", "queue"}
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> None:
-    """The traffic, the server, or what is done to it; of no incident, nothing."""
     fault = FAULTS[cause](random.Random(1), 1.0, Traffic(rate_per_s=8.0))
     assert fault.cause == cause
     assert fault.metric in METRICS
@@ -28,14 +25,12 @@ def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> N
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_enough_requests_come_for_a_tail(cause: str) -> None:
-    """In both stretches, as long as a recording makes them: two dozen are the slowest tenth."""
     (fault,) = drawn([cause], 0, 1.0)
     assert len(fault.usual.arrivals("0/before", 50.0)) >= 250
     assert len(fault.under.arrivals("0/under", 50.0)) >= 250
 
 
 def test_the_same_seed_draws_the_same_faults() -> None:
-    """A case can be made again."""
     for cause in FAULTS:
         first, second = drawn([cause], 3, 0.5), drawn([cause], 3, 0.5)
         assert [fault.notes for fault in first] == [fault.notes for fault in second]

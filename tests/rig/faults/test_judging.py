@@ -1,5 +1,3 @@
-"""What was found, held against the truth."""
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ TRUTH = {
 
 
 def answering(folder: Path, answer: str, status: int) -> Path:
-    """A `tailspan` that says this, and keeps what it was asked."""
+    """A `tailspan` that prints this, and records its arguments."""
     command = folder / "tailspan"
     command.write_text(f"#!/bin/sh\necho \"$@\" > {folder}/asked\necho '{answer}'\nexit {status}\n")
     command.chmod(0o755)
@@ -26,24 +24,20 @@ def answering(folder: Path, answer: str, status: int) -> Path:
 
 
 def case(folder: Path, **changed: object) -> Path:
-    """A recorded fault."""
     (folder / "truth.json").write_text(json.dumps({**TRUTH, **changed}))
     return folder
 
 
 def an_answer(*causes: str, verdict: str = "incident") -> str:
-    """What `tailspan explain` prints."""
     named = [{"id": c, "share": 0.5} for c in causes]
     return json.dumps({"verdict": verdict, "excess_s": 0.2, "baseline_s": 0.1, "causes": named})
 
 
 def ask(tmp_path: Path, answer: str, status: int = 1, **changed: object) -> Judged:
-    """Judge a fault to which this is the answer."""
     return judged(case(tmp_path, **changed), answering(tmp_path, answer, status))
 
 
 def test_right_is_the_true_cause_first(tmp_path: Path) -> None:
-    """A finding's exit status is no failure."""
     found = ask(tmp_path, an_answer("engine_stall", "preemption"))
     assert found.right
     assert found.found == ("engine_stall", "preemption")
@@ -52,12 +46,11 @@ def test_right_is_the_true_cause_first(tmp_path: Path) -> None:
 
 
 def test_second_is_wrong(tmp_path: Path) -> None:
-    """Named, but after another."""
     assert not ask(tmp_path, an_answer("preemption", "engine_stall")).right
 
 
 def test_of_no_fault_only_silence_is_right(tmp_path: Path) -> None:
-    """An incident is a false alarm there, and so is doubt."""
+    """An incident is a false alarm, and so is doubt."""
     quiet = an_answer(verdict="no_incident")
     assert ask(tmp_path, quiet, 0, cause="no_incident").right
     assert not ask(tmp_path, an_answer(), cause="no_incident").right
@@ -66,7 +59,6 @@ def test_of_no_fault_only_silence_is_right(tmp_path: Path) -> None:
 
 
 def test_the_question_is_the_truths_stretches_and_latency(tmp_path: Path) -> None:
-    """Nothing of the cause is told."""
     ask(tmp_path, an_answer())
     asked = (tmp_path / "asked").read_text()
     assert "--metric itl_max" in asked
@@ -74,7 +66,6 @@ def test_the_question_is_the_truths_stretches_and_latency(tmp_path: Path) -> Non
     assert "engine_stall" not in asked
 
 
-def test_a_failing_command_is_told(tmp_path: Path) -> None:
-    """Wrong usage is no verdict."""
+def test_a_failing_command_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="tailspan explain"):
         ask(tmp_path, "", 2)

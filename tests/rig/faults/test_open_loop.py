@@ -1,5 +1,3 @@
-"""Requests sent on time, answered or not."""
-
 import threading
 
 from rig.answering import Asked, Reply, answering
@@ -8,7 +6,6 @@ from rig.load import Call
 
 
 def test_a_slow_answer_holds_no_later_request_back() -> None:
-    """All are with the server before the first is answered."""
     together = threading.Barrier(5)
 
     def wait(_: Asked) -> Reply:

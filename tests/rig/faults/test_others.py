@@ -1,5 +1,3 @@
-"""How much of the machine others use."""
-
 import subprocess
 import sys
 
@@ -9,18 +7,16 @@ STAT = "4242 (a (strange) name) S 17 4242 4242 0 -1 4194304 2 0 0 0 150 50 7 8 2
 
 
 def test_a_name_with_parentheses_is_no_obstacle() -> None:
-    """The fields are counted after the name."""
+    """Fields are counted after the process name."""
     assert parent_of(STAT) == 17
     assert worked_s(STAT) == 2.0
 
 
 def test_ours_are_all_that_descend_from_us() -> None:
-    """Children's children too, and no one else."""
     assert family({2: 1, 3: 2, 4: 3, 5: 1, 6: 9}, 2) == {2, 3, 4}
 
 
 def test_what_our_children_work_is_not_others_doing() -> None:
-    """A child's time is ours as long as it lives."""
     from rig.faults.others import _read
 
     child = subprocess.Popen(

@@ -1,5 +1,3 @@
-"""The benchmark on recorded faults: what it prints."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ QUIET = replace(MISSED, cause="no_incident")
 
 
 def test_a_line_has_the_cause_and_its_share() -> None:
-    """And whether it was right."""
     told = line(FOUND)
     assert "80%" in told
     assert "right" in told
@@ -32,21 +29,18 @@ def test_a_line_has_the_cause_and_its_share() -> None:
 
 
 def test_a_fault_that_was_not_seen_is_wrong() -> None:
-    """And says what was said instead."""
     assert "WRONG" in line(MISSED)
     assert "no_incident" in line(MISSED)
 
 
-def test_the_sum_tells_faults_and_false_alarms_apart() -> None:
-    """No fault is no fault named."""
+def test_the_sum_separates_false_alarms() -> None:
     told = summary([FOUND, MISSED, QUIET, replace(FOUND, cause="no_incident")])
     assert "1 of 2 faults named first (1 causes)" in told
-    assert "1 not seen" in told
+    assert "1 not detected" in told
     assert "1 of 2 false alarms" in told
 
 
 def test_recorded_cases_are_found_wherever_they_lie(tmp_path: Path) -> None:
-    """In a folder of folders, or given by name."""
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "truth.json").write_text(json.dumps({}))

@@ -1,5 +1,3 @@
-"""What clients send, and when."""
-
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -13,7 +11,6 @@ USUAL = Traffic(rate_per_s=20.0)
 @settings(max_examples=20)
 @given(seed=st.text(max_size=8), rate_per_s=st.floats(0.5, 50.0))
 def test_the_same_seed_sends_the_same(seed: str, rate_per_s: float) -> None:
-    """Every draw is the seed's, and arrivals come in order, within the stretch."""
     traffic = replace(USUAL, rate_per_s=rate_per_s, beside=(USUAL,))
     arrivals = traffic.arrivals(seed, 5.0)
     assert arrivals == traffic.arrivals(seed, 5.0)
@@ -23,7 +20,6 @@ def test_the_same_seed_sends_the_same(seed: str, rate_per_s: float) -> None:
 
 
 def test_a_tenants_prompts_begin_alike_in_every_stretch() -> None:
-    """So the baseline's cache serves the stretch after it."""
     calls = [call for seed in "ab" for _, call in USUAL.arrivals(seed, 10.0)]
     of = {call.headers["x-tenant-id"]: call.prompt[: USUAL.prefix_tokens] for call in calls}
     assert len(set(of.values())) == len(USUAL.tenants)
@@ -31,13 +27,11 @@ def test_a_tenants_prompts_begin_alike_in_every_stretch() -> None:
 
 
 def test_without_sharing_no_two_prompts_begin_alike() -> None:
-    """Nothing of them is cached."""
     calls = [call for _, call in replace(USUAL, shared=False).arrivals("a", 10.0)]
     assert len({call.prompt[:64] for call in calls}) == len(calls)
 
 
 def test_lengths_are_as_asked() -> None:
-    """A prompt's characters are its tokens."""
     for _, call in USUAL.arrivals("a", 20.0):
         own = len(call.prompt) - USUAL.prefix_tokens
         assert USUAL.prompt_tokens[0] <= own <= USUAL.prompt_tokens[1]

@@ -1,17 +1,13 @@
-"""Incidents as they are kept, in every database."""
-
 from sqlalchemy import Engine
 
 from store.alerting.incidents import IncidentRow, keep_evaluation, read_overlapping
 
 
 def incident(slo: str, began_s: int, ended_s: int | None) -> IncidentRow:
-    """A page."""
     return IncidentRow(slo, "page", began_s + 60, began_s, began_s, ended_s, began_s, "20", None)
 
 
 def test_the_incidents_of_a_range_are_those_of_all_objectives(engine: Engine) -> None:
-    """What ended before it, or began after it, is not among them; what goes on is."""
     early, over, open_ = incident("a", 100, 200), incident("a", 300, 500), incident("b", 400, None)
     keep_evaluation(engine, "a", 600, [early, over])
     keep_evaluation(engine, "b", 600, [open_])

@@ -1,5 +1,3 @@
-"""The outbox as a table: what is due, and what a failure takes along."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +10,8 @@ from store.alerting.notifications import (
     RESOLVED,
     Delivery,
     Notification,
+    delete_old_notifications,
     due_notifications,
-    forget_told,
     keep_notifications,
     read_notifications,
 )
@@ -25,7 +23,6 @@ OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
 
 
 def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
-    """One for each incident, transition and channel."""
     keep_notifications(engine, [])
     keep_notifications(engine, [BEGUN])
     later = replace(BEGUN, message="later", problem="busy")
@@ -35,7 +32,6 @@ def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
 
 
 def test_what_is_due_is_given_in_order(engine: Engine) -> None:
-    """To its channel, when it is time; the end once the beginning is delivered."""
     older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
     keep_notifications(engine, [OVER, BEGUN, older])
     assert due_notifications(engine, "team", 99) == []
@@ -47,7 +43,6 @@ def test_what_is_due_is_given_in_order(engine: Engine) -> None:
 
 
 def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) -> None:
-    """And waits for no future; what was delivered then is not repeated faster."""
     waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
     keep_notifications(engine, [waits, repeated])
@@ -55,7 +50,6 @@ def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) ->
 
 
 def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
-    """That of the same incident and channel alone, when it comes up."""
     elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
     dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
     keep_notifications(engine, [dead, OVER, *elsewhere])
@@ -66,8 +60,7 @@ def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
     assert states[RESOLVED, "other"] == Delivery.PENDING
 
 
-def test_a_database_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
-    """As an error of ours: the next look makes up for it."""
+def test_a_locked_database_is_an_error(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tailspan.db"
     engine, hasty = open_database(url), open_database(url, busy_timeout_s=0.01)
     with engine.connect() as holding:
@@ -78,8 +71,7 @@ def test_a_database_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_what_was_told_of_old_incidents_goes_as_a_whole(engine: Engine) -> None:
-    """Never while something of it is due or it goes on: the rest would be told anew."""
+def test_notifications_of_an_old_incident_go_together(engine: Engine) -> None:
     ended = {1: 150, 2: 150, 3: None, 4: 950}
     incidents = [
         IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)
@@ -93,6 +85,6 @@ def test_what_was_told_of_old_incidents_goes_as_a_whole(engine: Engine) -> None:
     ]
     rows[3] = replace(rows[3], state=Delivery.PENDING, next_unix_s=900)
     keep_notifications(engine, rows)
-    assert forget_told(engine, 900) == 1
+    assert delete_old_notifications(engine, 900) == 1
     assert {row.fired_unix_s for row in read_notifications(engine, "chat")} == {2, 3, 4}
     assert len(read_notifications(engine, "chat")) == 5

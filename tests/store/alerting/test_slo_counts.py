@@ -1,5 +1,3 @@
-"""Counts that are kept, apart from the requests they are of."""
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,13 +23,11 @@ FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
 
 
 def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
-    """No counts are not counts of nothing."""
     assert counted(engine, "a") is None
     assert read_counts(engine, "a", 0, 1000) == []
 
 
 def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> None:
-    """From left out, to included."""
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     keep_counts(engine, "b", [], Counted(0, 60))
     assert counted(engine, "a") == Counted(0, 120)
@@ -42,7 +38,6 @@ def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> 
 
 
 def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
-    """What a crash interrupted is simply done again."""
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     keep_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], Counted(0, 180))
     assert [each.until_unix_s for each in read_counts(engine, "a", 0, 999)] == [60, 120, 180]
@@ -50,7 +45,6 @@ def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
 
 
 def test_the_database_adds_up_between_instants(engine: Engine) -> None:
-    """From left out, to included; where nothing is kept there is no bucket, not one of zeros."""
     every = [SloCount(60 * n, n, 1, 0, 0, n % 2) for n in range(1, 11)]
     keep_counts(engine, "a", every, Counted(0, 600))
     keep_counts(engine, "b", [SloCount(60, 999, 0, 0, 0, 0)], Counted(0, 600))
@@ -69,7 +63,6 @@ def test_the_database_adds_up_between_instants(engine: Engine) -> None:
 def test_deleting_a_simulation_leaves_real_counts_and_incidents(
     engine: Engine, write: Callable[..., None], request_row: Callable[..., object]
 ) -> None:
-    """Counts of real requests stay, also those whose rows are long gone."""
     assert oldest_request_unix_ns(engine) is None
     write(request_row(source=Source.SIMULATOR))
     assert oldest_request_unix_ns(engine) is not None
@@ -86,9 +79,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
     assert evaluated_until(engine, "chat") == 120
 
 
-def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(
-    engine: Engine,
-) -> None:
+def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
     """What only a simulation covered was not watched."""
     keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
     keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
@@ -100,7 +91,7 @@ def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(
 
 
 def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
-    """They may lack requests whose marks another evaluator has removed meanwhile."""
+    """They may lack requests whose marks another evaluator removed."""
     keep_counts(engine, "a", [FIRST], Counted(0, 120))
     count_again(engine, 60, [])
     assert counted(engine, "a") == Counted(0, 60)
@@ -111,7 +102,7 @@ def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
 
 
 def test_a_step_that_is_empty_when_counted_again_is_deleted(engine: Engine) -> None:
-    """A row from a better source may have moved its request to another step."""
+    """A better source may have moved its request to another step."""
     keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
     count_again(engine, 60, [])
     assert keep_counts(engine, "a", [], Counted(0, 120), since=Counted(0, 60))
@@ -119,10 +110,8 @@ def test_a_step_that_is_empty_when_counted_again_is_deleted(engine: Engine) -> N
 
 
 def incident(fired_s: int, simulated: bool) -> IncidentRow:
-    """An incident that fired then."""
     return IncidentRow("chat", "page", fired_s, 0, fired_s, None, fired_s, "20", None, simulated)
 
 
 def notification(fired_s: int) -> Notification:
-    """Of that incident."""
     return Notification("chat", "page", fired_s, "firing", "hook", "{}", fired_s)

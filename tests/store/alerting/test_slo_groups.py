@@ -1,5 +1,3 @@
-"""Groups of an objective that are counted by themselves, on every database."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,12 +18,10 @@ HOUR_S = 3600
 
 
 def count(until_s: int, group: str, good: int = 1) -> SloCount:
-    """A bucket of one group."""
     return SloCount(until_s, good, 0, 0, 0, 0, group=group)
 
 
 def keep(engine: Engine, counts: Sequence[SloCount], from_s: int, to_s: int, *groups: str) -> bool:
-    """Keep the counts of (from, to]."""
     return keep_counts(
         engine,
         "a",
@@ -37,7 +33,6 @@ def keep(engine: Engine, counts: Sequence[SloCount], from_s: int, to_s: int, *gr
 
 
 def test_each_group_is_kept_under_its_own_key(engine: Engine) -> None:
-    """A group of another objective is none of this one's."""
     assert placed_groups(engine, "a") == {}
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     place_groups(engine, "ab", {LATE: Counted(0, 0)})
@@ -48,7 +43,6 @@ def test_each_group_is_kept_under_its_own_key(engine: Engine) -> None:
 
 
 def test_a_group_that_gets_its_place_later_is_counted_from_then_on(engine: Engine) -> None:
-    """Also where an evaluator that did not know of it counted meanwhile."""
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     keep(engine, [], 0, 60, ACME)
     place_groups(engine, "a", {LATE: Counted(60, 60)})
@@ -60,7 +54,6 @@ def test_a_group_that_gets_its_place_later_is_counted_from_then_on(engine: Engin
 
 
 def test_all_groups_are_counted_again_from_the_same_instant(engine: Engine) -> None:
-    """Requests came late: none is lost between two groups."""
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     keep(engine, [count(60, ACME), count(60, OTHER)], 0, 120, ACME)
     count_again(engine, 45, [])
@@ -71,7 +64,6 @@ def test_all_groups_are_counted_again_from_the_same_instant(engine: Engine) -> N
 
 
 def test_hours_with_requests_are_counted_not_requests(engine: Engine) -> None:
-    """The end of an hour belongs to it; simulated requests count as well."""
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     counts = [
         *(count(each, ACME, 100) for each in (15, HOUR_S, HOUR_S + 15, 5 * HOUR_S)),
@@ -83,7 +75,6 @@ def test_hours_with_requests_are_counted_not_requests(engine: Engine) -> None:
 
 
 def test_a_group_without_a_place_leaves_its_counts_to_the_others(engine: Engine) -> None:
-    """Where both had requests, and where only one had."""
     place_groups(engine, "a", {OTHER: Counted(0, 0), ACME: Counted(0, 0)})
     counts = [count(15, ACME, 3), count(15, OTHER, 4), count(30, ACME, 5), count(45, OTHER, 6)]
     keep(engine, [*counts, replace(count(30, ACME, 1), simulated=True)], 0, 60, ACME)

@@ -1,5 +1,3 @@
-"""Marks of steps that are to be counted: written with the rows, removed with the recount."""
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,13 +18,11 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def writer(engine: Engine) -> Iterator[Writer]:
-    """Of an empty database."""
     with Writer(engine) as writer:
         yield writer
 
 
 def test_a_step_is_marked_once_for_each_source(request_row: Row) -> None:
-    """With the earliest instant at which one of its requests was received."""
     rows = [
         request_row(received_unix_ns=(START_S + 1) * S, e2e_s=13.9),
         request_row(received_unix_ns=(START_S + 4) * S, e2e_s=11.0),
@@ -43,10 +39,7 @@ def test_a_step_is_marked_once_for_each_source(request_row: Row) -> None:
     assert marks_of([RequestRows.of(rows[:3])])[0][1:] == marks[0][1:]
 
 
-def test_marks_are_committed_with_their_rows(
-    engine: Engine, writer: Writer, request_row: Row
-) -> None:
-    """A transaction that fails leaves neither; a repeated row is marked again."""
+def test_marks_commit_with_their_rows(engine: Engine, writer: Writer, request_row: Row) -> None:
     row = request_row(received_unix_ns=START_S * S, e2e_s=1.0)
     writer.submit([row], []).result(10)
     writer.submit([row], []).result(10)
@@ -58,10 +51,7 @@ def test_marks_are_committed_with_their_rows(
     assert len(read_marks(engine, 1)) == 1
 
 
-def test_marks_go_with_the_stretch_they_shorten(
-    engine: Engine, writer: Writer, request_row: Row
-) -> None:
-    """All of it or nothing; marks of later transactions stay."""
+def test_marks_go_with_their_stretch(engine: Engine, writer: Writer, request_row: Row) -> None:
     keep_counts(engine, "a", [], Counted(0, START_S + 60))
     writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
@@ -74,7 +64,6 @@ def test_marks_go_with_the_stretch_they_shorten(
 
 
 def test_a_recount_that_fails_half_way_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
-    """What is to be counted is taken off the list after that is certain."""
     keep_counts(sqlite, "a", [], Counted(0, START_S + 60))
     with Writer(sqlite) as writer:
         writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)

@@ -30,13 +30,11 @@ H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
 
 
 def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:
-    """Commit them."""
     with Writer(engine) as writer:
         writer.submit(rows, samples or []).result(10)
 
 
 def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
-    """What is billed in a window, by hour."""
     cells = accounts(engine, Window(from_s * NS, to_s * NS)).cells
     found: dict[int, float] = {}
     for hour, billed in zip(
@@ -47,10 +45,8 @@ def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("rolled", [True, False])
-def test_a_request_that_spans_an_hours_end_pays_in_both_by_time(
-    engine: Engine, request_row: Requests, rolled: bool
-) -> None:
-    """Scheduled 10 s before the hour's end and done 30 s after it: a quarter and three."""
+def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled: bool) -> None:
+    """10 s before the hour's end and 30 s after it: 1/4 and 3/4."""
     keep(
         engine,
         request_row(
@@ -73,10 +69,7 @@ def test_a_request_that_spans_an_hours_end_pays_in_both_by_time(
     assert seconds(engine, HOUR_S + 3_600, HOUR_S + 3_600 + 60) == pytest.approx({3_600: 6.0})
 
 
-def test_of_samples_that_went_before_they_were_rolled_up_it_is_told_from_when_engines_are_known(
-    engine: Engine, request_row: Requests
-) -> None:
-    """A database of a Tailspan that rolled up requests alone."""
+def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requests) -> None:
     keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     settle(engine, HOUR_S + 10_000)
     delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
@@ -90,14 +83,15 @@ def test_of_samples_that_went_before_they_were_rolled_up_it_is_told_from_when_en
         settle(engine, HOUR_S + 10_000)
 
 
-def test_a_label_that_rollups_do_not_tell_is_refused(engine: Engine) -> None:
-    """With those that they do."""
-    with pytest.raises(ValueError, match=r"no bill by 'config'; allowed: model, lora"):
+def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
+    with pytest.raises(ValueError, match=r"cannot group a bill by .config.; allowed: model, lora"):
         accounts(engine, Window(0, 60 * NS), ["config"])
 
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
-    """Of a minute of two replicas under a fault, from the first request to the last sample."""
+    """The bill of a minute of two replicas under a fault, from the first request to the last
+    sample.
+    """
     fault = Fault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
     with Writer(engine) as writer:
@@ -113,10 +107,7 @@ def fleets_bill(engine: Engine, cause: str) -> Bill:
 
 
 @pytest.mark.parametrize(("cause", "gpus"), [("preemption", 1), ("slow_rank", 4)])
-def test_a_simulated_fleet_is_billed_to_the_last_second(
-    sqlite: Engine, cause: str, gpus: int
-) -> None:
-    """Requests and waste are the busy time of each engine, to 1e-9; with idle time, the bill."""
+def test_a_fleet_is_billed_to_the_last_second(sqlite: Engine, cause: str, gpus: int) -> None:
     found = fleets_bill(sqlite, cause)
     assert found.total is not None
     assert (found.total.wasted_usd > 0) is (cause == "preemption")
@@ -126,7 +117,7 @@ def test_a_simulated_fleet_is_billed_to_the_last_second(
 
 
 def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine) -> None:
-    """A restart takes accounts along: that time is busy, and named unbilled."""
+    """A restart loses their accounts: busy time that is not billed."""
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
@@ -142,7 +133,7 @@ HOURS: tuple[tuple[int, float, int, int], ...] = (
 
 
 def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
-    """Three stretches of traffic, each of another mix, by an engine that restarts in between."""
+    """Three stretches of different traffic, by an engine that restarts in between."""
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     for hour, rate, prompt, output in HOURS:
@@ -196,8 +187,6 @@ def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -
 def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     sqlite: Engine, request_row: Requests, sample_row: Callable[..., EngineSample]
 ) -> None:
-    """Dollars in and out of three days of mixed traffic: of the rows, of the hours' rollups, and
-    of the minutes' rollups day by day, added up; to 1e-9."""
     requests, samples = three_days(request_row, sample_row)
     keep(sqlite, *requests, samples=samples)
     end_s = HOUR_S + 72 * 3_600
@@ -219,15 +208,13 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # By the hour the mixes differ: what is equal is not all alike.
+    # The traffic differs by hour, so that equal rates mean something.
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 
 
-def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
-    sqlite: Engine,
-) -> None:
-    """A simulation beside another, 1.5 s apart: the bill is of four engines, not of two."""
+def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
+    """Two simulations 1.5 s apart are four engines."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
@@ -248,12 +235,8 @@ def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
     assert found.uptime.contradicted_s == 0
 
 
-def test_no_minute_of_a_fleet_has_idle_time_below_zero_and_minutes_sum_to_the_whole(
-    sqlite: Engine,
-) -> None:
-    """A step that ends in the next minute was busy time of this one: at the edges of short windows
-    idle time was below zero by a fraction of a cent. What is read beside a window is a minute: the
-    sums agree to a step's time at each edge."""
+def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
+    """A step that ends in the next minute is busy time of both, so the bill reads a minute more."""
     case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
     with Writer(sqlite) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)

@@ -1,5 +1,3 @@
-"""Columns that are kept between questions: the same answers, and nothing read twice."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -21,17 +19,17 @@ AT = 2_939_390
 """A stretch; others are counted from here."""
 
 Write = Callable[..., None]
+Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """Reads a database's requests, and counts the windows that it was asked for."""
+    """Reads a database's requests, and counts the windows it was asked for."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.asked: list[tuple[int, int]] = []
 
     def __call__(self, window: Window) -> pa.Table:
-        """All columns that the tests look at."""
         if window.from_unix_ns < window.to_unix_ns:
             self.asked.append(
                 (window.from_unix_ns // STRETCH_NS - AT, window.to_unix_ns // STRETCH_NS - AT)
@@ -41,24 +39,19 @@ class Reading:
 
 @pytest.fixture
 def reading(engine: Engine) -> Reading:
-    """The rows of the database at hand."""
     return Reading(engine)
 
 
 def kept(engine: Engine, reading: Reading, **given: Any) -> ColumnCache:
-    """What is kept of its requests."""
     return ColumnCache(engine, REQUESTS.c.received_unix_ns, reading, **given)
 
 
 def stretches(first: float, end: float) -> Window:
-    """From one stretch to another."""
     return Window(int((AT + first) * STRETCH_NS), int((AT + end) * STRETCH_NS))
 
 
 @pytest.fixture
-def row(request_row: Callable[..., RequestTimeline]) -> Callable[..., RequestTimeline]:
-    """A request by its number, three to a stretch."""
-
+def row(request_row: Row) -> Callable[..., RequestTimeline]:
     def make(number: int, **about: Any) -> RequestTimeline:
         at = AT * STRETCH_NS + number * STRETCH_NS // 3
         plain = {"received_unix_ns": at, "tenant": f"t{number}", "ttft_s": number / 7}
@@ -68,15 +61,13 @@ def row(request_row: Callable[..., RequestTimeline]) -> Callable[..., RequestTim
 
 
 def numbers(table: pa.Table | None) -> list[int]:
-    """Which requests they are."""
     assert table is not None
     return [int(each[1:]) for each in table["tenant"].to_pylist()]
 
 
 def test_any_window_is_answered_as_the_database_does(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline], reading: Reading
+    engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
-    """Whatever was asked before it, and where nothing was received; on each database."""
     write(*(row(number) for number in range(30) if number not in range(9, 15)))
     columns = kept(engine, reading)
     for window in (
@@ -95,9 +86,8 @@ def test_any_window_is_answered_as_the_database_does(
 
 
 def test_what_was_read_is_not_read_again(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline], reading: Reading
+    engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
-    """Another range reads what it has beyond; what follows on another at once."""
     write(*(row(number) for number in range(30)))
     columns = kept(engine, reading)
     columns.table(stretches(2, 5))
@@ -106,10 +96,9 @@ def test_what_was_read_is_not_read_again(
     assert reading.asked == [(2, 5), (0, 2), (5, 8)]
 
 
-def test_a_late_row_has_its_stretch_read_anew(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline], reading: Reading
+def test_a_late_row_has_its_stretch_reread(
+    engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
-    """And no other; so has one that was forgotten, even where another came for it."""
     write(*(row(number) for number in range(12)))
     columns = kept(engine, reading)
     columns.table(stretches(0, 4))
@@ -123,10 +112,8 @@ def test_a_late_row_has_its_stretch_read_anew(
     assert reading.asked == [(0, 4), (1, 2), (2, 3)]
 
 
-def test_a_better_word_elsewhere_is_heard(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline]
-) -> None:
-    """A client's row is passed over once the server's comes, though in another stretch."""
+def test_a_better_source_elsewhere_wins(engine: Engine, write: Write, row: Row) -> None:
+    """The server's row replaces a client's, also from another stretch."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]
@@ -135,9 +122,8 @@ def test_a_better_word_elsewhere_is_heard(
 
 
 def test_no_more_is_kept_than_is_allowed(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline], reading: Reading
+    engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
-    """What was not asked for longest goes; a window with more than that is not answered at all."""
     write(*(row(number) for number in range(30)))
     columns = kept(engine, reading, most_rows=6)
     assert columns.table(stretches(0, 3)) is None
@@ -152,9 +138,8 @@ def test_no_more_is_kept_than_is_allowed(
 
 
 def test_what_is_kept_holds_on_to_nothing_else(
-    engine: Engine, write: Write, row: Callable[..., RequestTimeline], reading: Reading
+    engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
-    """A stretch that stays does not keep the memory of those that were read with it."""
     write(*(row(number) for number in range(30)))
     columns = kept(engine, reading)
     columns.table(stretches(0, 10))
@@ -166,11 +151,10 @@ def test_what_is_kept_holds_on_to_nothing_else(
 def test_kept_evidence_is_the_evidence(
     engine: Engine,
     write: Write,
-    row: Callable[..., RequestTimeline],
+    row: Row,
     sample_row: Callable[..., EngineSample],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With filters, and without what the store does not have; numbers to seven digits."""
     samples = [
         sample_row(number, at_unix_ns=AT * STRETCH_NS + number * 10**9, steps_total=2**40 + number)
         for number in range(1000)

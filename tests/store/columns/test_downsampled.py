@@ -1,5 +1,3 @@
-"""Long stretches of time, read in evenly spread slots."""
-
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -19,14 +17,10 @@ COLUMNS = ("replica", "at_unix_ns", "steps_total", "simulated")
 
 
 def window(length_s: int) -> Window:
-    """From the start on."""
     return Window(START_NS, START_NS + length_s * 10**9)
 
 
-def test_few_rows_are_read_whole_and_in_their_order(
-    engine: Engine, sample_row: Callable[..., EngineSample]
-) -> None:
-    """With the columns asked for; the window is half open."""
+def test_few_rows_are_all_read(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
     rows = [sample_row(number, steps_total=number) for number in reversed(range(100))]
     with Writer(engine) as writer:
         writer.submit([], rows).result()
@@ -37,11 +31,8 @@ def test_few_rows_are_read_whole_and_in_their_order(
     assert found.table["replica"].to_pylist() == ["a"] * 50
 
 
-def test_many_rows_are_thinned_to_whole_slots_all_over_the_window(
-    engine: Engine, sample_row: Callable[..., EngineSample]
-) -> None:
-    """About as many as are wanted; each slot has its neighbours, so that totals can be held
-    against one another."""
+def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineSample]) -> None:
+    """Slots keep neighbours, so that differences of totals stay exact."""
     rows = [sample_row(number, steps_total=number) for number in range(1200)]
     with Writer(engine) as writer:
         writer.submit([], rows).result()
@@ -58,11 +49,8 @@ def test_many_rows_are_thinned_to_whole_slots_all_over_the_window(
 
 
 def test_requests_and_gpus_are_thinned_alike(
-    engine: Engine,
-    request_row: Callable[..., RequestTimeline],
-    gpu_row: Callable[..., GpuSample],
+    engine: Engine, request_row: Callable[..., RequestTimeline], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """With filters, and unknown values as they are."""
     requests = [request_row(number, tenant=("a", "b")[number % 2]) for number in range(600)]
     gpus = [gpu_row(number, replica=("a", "b")[number % 2]) for number in range(600)]
     with Writer(engine) as writer:
@@ -82,6 +70,5 @@ def test_requests_and_gpus_are_thinned_alike(
 
 
 def test_an_empty_store_has_no_rows(engine: Engine) -> None:
-    """With the columns all the same."""
     found = downsampled.engine_samples(engine, window(10**6), COLUMNS)
     assert (found.table.num_rows, found.table.column_names) == (0, list(COLUMNS))

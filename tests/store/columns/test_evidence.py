@@ -1,5 +1,3 @@
-"""What an explanation rests on, read at once."""
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +10,7 @@ from telemetry.requests import RequestTimeline
 START_NS = 1_763_634_000_000_000_000
 
 
-def test_only_the_asked_columns_and_requests_of_the_window_are_read(
-    tmp_path: Path, request_row: Callable[..., RequestTimeline]
-) -> None:
-    """A column that the store does not have is left out, for the asker to do without."""
+def test_columns_are_selected(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> None:
     engine = open_database(f"sqlite:///{tmp_path / 'made.db'}")
     rows = [request_row(number, tenant=("acme", "blue")[number % 2]) for number in range(6)]
     with Writer(engine) as writer:

@@ -1,5 +1,3 @@
-"""The tables as ClickHouse has them, on one server and in a cluster."""
-
 import pytest
 from sqlalchemy import create_engine
 
@@ -11,20 +9,19 @@ from store.schema import REQUESTS, SAMPLES
 
 
 def test_a_table_is_sorted_by_the_instant_of_its_questions_then_by_its_key() -> None:
-    """A quarter of an hour must not cost a month; a repeat must lie beside its first telling."""
+    """A query of 15 min must not read a month; repeats must be neighbours."""
     assert order(REQUESTS) == ["received_unix_ns", "trace_id", "span_id"]
     assert order(SAMPLES) == ["at_unix_ns", "replica", "engine", "process"]
     assert order(COUNTS) == ["definition", "until_unix_s"]
 
 
-def test_the_first_telling_of_a_request_stands_and_the_last_count() -> None:
-    """The largest `told` wins, so where the first shall win it counts downwards."""
-    assert "told UInt64 MATERIALIZED bitNot(" in statements(REQUESTS, None)[0]
-    assert "told UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
+def test_the_first_request_and_the_last_count_win() -> None:
+    """The largest `row_version` wins, so it counts down where the first row must win."""
+    assert "row_version UInt64 MATERIALIZED bitNot(" in statements(REQUESTS, None)[0]
+    assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 
 
 def test_a_clusters_name_is_all_it_takes_to_replicate_and_to_spread() -> None:
-    """A replicated table on each server, and one over all of them by the name that is asked."""
     made, over, added, added_over = statements(REQUESTS, "fleet")
     assert made.startswith("CREATE TABLE IF NOT EXISTS requests_local ON CLUSTER fleet (")
     assert (
@@ -41,10 +38,7 @@ def test_a_clusters_name_is_all_it_takes_to_replicate_and_to_spread() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("cluster", [None, "fleet"])
-def test_clickhouse_itself_can_read_every_statement(
-    clickhouses: ClickHouses, cluster: str | None
-) -> None:
-    """As far as can be told without the servers of a cluster."""
+def test_clickhouse_reads_every_statement(clickhouses: ClickHouses, cluster: str | None) -> None:
     engine = create_engine(clickhouses.new())
     with engine.connect() as connection:
         for table in METADATA.sorted_tables:

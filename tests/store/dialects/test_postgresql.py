@@ -1,5 +1,3 @@
-"""What is PostgreSQL's own: its refusals, its restarts, several who write at once."""
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,10 +12,7 @@ from store.queries import Window, request_count, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.parametrize("new_url", ["postgresql"], indirect=True),
-]
+pytestmark = [pytest.mark.real, pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)]
 
 EVER = Window(0, 2**63 - 1)
 Requests = Callable[..., RequestTimeline]
@@ -25,7 +20,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
-    """A server that may be stopped; it runs again afterwards."""
+    """A server that the test may stop; it runs again afterwards."""
     yield postgresql
     postgresql.stop("immediate")
     postgresql.start()
@@ -40,14 +35,13 @@ def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
     ],
 )
 @pytest.mark.parametrize("create", [True, False])
-def test_a_door_that_does_not_open_is_named_without_the_key(
+def test_a_failed_login_shows_no_password(
     new_url: Callable[[], str],
     postgresql: PostgreSQL,
     about: dict[str, str],
     said: str,
     create: bool,
 ) -> None:
-    """The server's own sentence, and no password."""
     if "schema" in about and not create:
         said = "is empty"
     with pytest.raises(StoreError, match=said) as caught:
@@ -57,13 +51,11 @@ def test_a_door_that_does_not_open_is_named_without_the_key(
 
 
 def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) -> None:
-    """It is in the banner of `tailspan up`, and in what doctor says."""
     assert shown(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
     assert shown(engine).endswith("/postgres")
 
 
 def test_a_schema_with_anothers_tables_is_refused(new_url: Callable[[], str]) -> None:
-    """Ours do not go among them."""
     url = new_url()
     schema = url.rpartition("%3D")[2]
     with psycopg.connect(url.partition("?")[0].replace("+psycopg", "")) as connection:
@@ -72,10 +64,7 @@ def test_a_schema_with_anothers_tables_is_refused(new_url: Callable[[], str]) ->
         open_database(url)
 
 
-def test_the_writer_goes_on_after_a_restart(
-    engine: Engine, away: PostgreSQL, request_row: Requests
-) -> None:
-    """While it is away senders hear so; the connections that died are replaced."""
+def test_a_restart_is_survived(engine: Engine, away: PostgreSQL, request_row: Requests) -> None:
     with Writer(engine) as writer:
         writer.submit([request_row(1)], []).result(10)
         away.stop("immediate")
@@ -89,10 +78,8 @@ def test_the_writer_goes_on_after_a_restart(
     assert request_count(engine, EVER) == 2
 
 
-def test_a_database_that_is_only_to_be_read_is_said_to_be(
-    engine: Engine, request_row: Requests
-) -> None:
-    """A standby, say; senders try again, for it may become the primary."""
+def test_a_read_only_database_is_retryable(engine: Engine, request_row: Requests) -> None:
+    """A standby may become the primary, so senders retry."""
     with engine.begin() as connection:
         connection.exec_driver_sql("SET default_transaction_read_only = on")
     with Writer(engine) as writer, pytest.raises(StoreUnavailable, match="read-only transaction"):
@@ -102,7 +89,6 @@ def test_a_database_that_is_only_to_be_read_is_said_to_be(
 def test_several_collectors_may_write_the_same_rows_at_once(
     engine: Engine, new_url: Callable[[], str], request_row: Requests
 ) -> None:
-    """A balancer in front, and a sender that repeats itself to each: none locks another out."""
     rows = [request_row(i) for i in range(300)]
 
     def send(turn: int) -> None:

@@ -1,5 +1,3 @@
-"""Databases of older versions are upgraded with their data; unknown ones are refused."""
-
 import shutil
 import sqlite3
 import subprocess
@@ -33,7 +31,7 @@ from alembic import op
 revision, down_revision, branch_labels, depends_on = "9999", "{head}", None, None
 
 def upgrade():
-    with op.batch_alter_table("requests") as batch:  # writes the table anew
+    with op.batch_alter_table("requests") as batch:  # rewrites the table
         batch.add_column(sa.Column("colour", sa.Text()))
         batch.alter_column("tenant", new_column_name="renter")
     op.execute("UPDATE requests SET colour = 'blue'")
@@ -43,7 +41,6 @@ def upgrade():
 
 @pytest.fixture
 def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
-    """A database with two requests."""
     path = tmp_path / "tailspan.db"
     engine = open_database(f"sqlite:///{path}")
     with Writer(engine) as writer:
@@ -53,7 +50,6 @@ def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
 
 
 def set_revision(path: Path, revision: str) -> None:
-    """Say that a file has another revision."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE tailspan_revision SET version_num = ?", [revision])
@@ -76,7 +72,6 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
 
 
 def contents(path: Path) -> list[str]:
-    """Everything in a database, as SQL."""
     connection = sqlite3.connect(path)
     try:
         return list(connection.iterdump())
@@ -85,7 +80,7 @@ def contents(path: Path) -> list[str]:
 
 
 def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], str]) -> None:
-    """Where this fails: python -m store.migrations "What you changed", and read what it wrote."""
+    """If it fails, run: python -m store.migrations "What you changed"."""
     made = open_database(new_sql_url())
     grown = create_engine(new_sql_url())
     folder(grown).mkdir(parents=True, exist_ok=True)
@@ -97,7 +92,7 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
         for table in METADATA.tables:  # Alembic compares no keys
             key = inspect(each).get_pk_constraint(table)["constrained_columns"]
             assert key == [column.name for column in METADATA.tables[table].primary_key], table
-        # By their ids, which are random, each row would meet another page.
+        # Random ids would spread the rows over all pages.
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
         ]
@@ -105,7 +100,7 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
 
 
 def test_the_revisions_form_one_line_of_whole_numbers() -> None:
-    """Two that were written side by side show here: number one of them anew."""
+    """If two were written in parallel, renumber one."""
     with create_engine("sqlite://").connect() as connection:
         script = ScriptDirectory.from_config(alembic_config.config(connection))
         line = [each.revision for each in script.walk_revisions()]
@@ -118,52 +113,45 @@ def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -
     """Minutes without a message look like a hang."""
     told: list[str] = []
     first = migrations.head()
-    open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    open_database(f"sqlite:///{file}", report=told.append).dispose()
     newer("pass")
     for _ in range(2):
-        open_database(f"sqlite:///{file}", tell=told.append).dispose()
+        open_database(f"sqlite:///{file}", report=told.append).dispose()
     assert len(told) == 2
     assert told[0].startswith(f"Upgrading {file} from schema {first} to 9999.")
     assert told[1].startswith("Upgraded in ")
 
 
-def test_a_reader_upgrades_nothing_and_says_who_does(
-    file: Path, newer: Callable[[str], Path]
-) -> None:
-    """A page that is opened must not change what a collector writes."""
+def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> None:
     before = contents(file)
     newer("pass")
     with pytest.raises(
-        StoreError, match=r"older Tailspan \(\d{4}; .*start `tailspan up`.*keeps the data"
+        StoreError, match=r"schema \d{4} of an older Tailspan.*`tailspan up` .*keeps its data"
     ):
         open_database(f"sqlite:///{file}", create=False)
     assert contents(file) == before
 
 
 def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
-    """`tailspan up` was killed at its start, say; the next one makes the schema."""
+    """`tailspan up` leaves one if it is killed at its start."""
     (tmp_path / "tailspan.db").touch()
-    with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` makes one"):
+    with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates it"):
         open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
     open_database(f"sqlite:///{tmp_path}/tailspan.db").dispose()
 
 
 @pytest.mark.parametrize("create", [True, False])
 def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) -> None:
-    """An older Tailspan must not write what it does not know."""
     set_revision(file, "9999")
     before = contents(file)
-    with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this one knows"):
+    with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this version has"):
         open_database(f"sqlite:///{file}", create=create)
     assert contents(file) == before
 
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("found", ["0015", "version 2"])
-def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
-    file: Path, found: str, create: bool
-) -> None:
-    """The message says how to start anew and how to keep it."""
+def test_an_unreleased_version_is_refused(file: Path, found: str, create: bool) -> None:
     if found == "version 2":  # which came before the revisions
         connection = sqlite3.connect(file)
         connection.executescript("ALTER TABLE tailspan_revision RENAME TO tailspan_schema")
@@ -171,13 +159,13 @@ def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
     else:
         set_revision(file, found)
     before = contents(file)
-    with pytest.raises(StoreError, match=rf"schema {found} of .*0016 or newer.*--database.*move"):
+    with pytest.raises(StoreError, match=rf"schema {found}, .*0016 or newer.*--database.*move"):
         open_database(f"sqlite:///{file}", create=create)
     assert contents(file) == before
 
 
 def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
-    """Even one that SQLite can only do by writing a table anew."""
+    """Also one for which SQLite must rewrite a table."""
     newer("pass")
     engine = open_database(f"sqlite:///{file}")
     with engine.connect() as connection:
@@ -191,13 +179,12 @@ def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
     newer: Callable[[str], Path],
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """And done once what stood in its way is gone, with every row kept."""
     url = new_sql_url()
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit([request_row(1)], []).result(10)
     more = newer('op.execute("INSERT INTO nowhere VALUES (1)")') / "versions" / "9999_more.py"
-    with pytest.raises(StoreError, match=r"is as it was: .*nowhere"):
+    with pytest.raises(StoreError, match=r"it is unchanged: .*nowhere"):
         open_database(url)
     with engine.connect() as connection:
         assert drift(connection) == []
@@ -212,27 +199,19 @@ def test_an_upgrade_that_fails_is_undone_in_every_kind_of_database(
 
 
 @pytest.mark.parametrize(
-    "then",
-    ['op.execute("INSERT INTO nowhere VALUES (1)")', 'op.drop_table("nowhere")'],
+    "then", ['op.execute("INSERT INTO nowhere VALUES (1)")', 'op.drop_table("nowhere")']
 )
-def test_an_upgrade_that_fails_leaves_everything_as_it_was(
-    file: Path, newer: Callable[[str], Path], then: str
-) -> None:
-    """The schema changes in one transaction, in SQLite too."""
+def test_failed_upgrades_are_undone(file: Path, newer: Callable[[str], Path], then: str) -> None:
     before = contents(file)
     newer(then)
     with pytest.raises(
-        StoreError,
-        match=r"could not be upgraded from schema \d{4} to 9999 and is as it was: no",
+        StoreError, match=r"could not be upgraded from schema \d{4} to 9999; it is unchanged: no"
     ):
         open_database(f"sqlite:///{file}")
     assert contents(file) == before
 
 
-def test_an_upgrade_that_is_killed_leaves_everything_as_it_was(
-    file: Path, newer: Callable[[str], Path]
-) -> None:
-    """The next start does it again, from the beginning."""
+def test_a_killed_upgrade_is_undone(file: Path, newer: Callable[[str], Path]) -> None:
     before = contents(file)
     folder = newer("import os; os.kill(os.getpid(), 9)")
     program = (
@@ -250,7 +229,6 @@ def test_an_upgrade_that_is_killed_leaves_everything_as_it_was(
 
 
 def test_many_may_upgrade_at_once(file: Path, newer: Callable[[str], Path]) -> None:
-    """One does it, the others wait and find it done."""
     newer("pass")
 
     def rows(_: int) -> int:
@@ -270,7 +248,7 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
     newer: Callable[[str], Path],
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """It has no transactions, so only additions are made there: done twice they are done once."""
+    """Without transactions, revisions only add, and are idempotent."""
     url = clickhouses.new()
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -292,7 +270,7 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
 
 @pytest.mark.real
 def test_clickhouse_is_made_whole_where_its_making_was_stopped(clickhouses: ClickHouses) -> None:
-    """The revision's row comes last, without a transaction."""
+    """Without transactions, the revision's row is written last."""
     url = clickhouses.new()
     open_database(url).dispose()
     engine = create_engine(url)

@@ -1,5 +1,3 @@
-"""Requests that both sides told of say how far their clocks are apart."""
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -23,7 +21,9 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
-    """Both sides tell of a request: 2 s at the client, 1.5 of them at the server, after 0.3."""
+    """A request reported by both sides: 2 s at the client, of which 1.5 s at the server, after
+    0.3 s.
+    """
     with ExitStack() as stack:
         writer = stack.enter_context(Writer(engine))
 
@@ -48,10 +48,7 @@ def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]
 
 
 @pytest.mark.parametrize("ahead_s", [-600.0, -2.0, 0.0, 3.0])
-def test_a_clock_is_between_two_bounds(
-    engine: Engine, told: Callable[..., None], ahead_s: float
-) -> None:
-    """Also one that is behind, which no arrival shows."""
+def test_a_clock_has_two_bounds(engine: Engine, told: Callable[..., None], ahead_s: float) -> None:
     for number in range(3):
         told(number, ahead_s)
     (found,) = offsets(engine, EVER)
@@ -60,8 +57,7 @@ def test_a_clock_is_between_two_bounds(
     assert found.high_s == pytest.approx(ahead_s + 0.3)
 
 
-def test_too_few_say_nothing(engine: Engine, told: Callable[..., None]) -> None:
-    """Nor those that broke off, or whose clock is known to be off, or nobody's."""
+def test_too_few_requests_have_no_offset(engine: Engine, told: Callable[..., None]) -> None:
     for number in range(2):
         told(number, 5.0)
     told(3, 5.0, outcome=Outcome.ABORT)
@@ -71,10 +67,7 @@ def test_too_few_say_nothing(engine: Engine, told: Callable[..., None]) -> None:
     assert offsets(engine, EVER) == []
 
 
-def test_one_broken_report_does_not_count_for_all(
-    engine: Engine, told: Callable[..., None]
-) -> None:
-    """The middle does."""
+def test_one_outlier_does_not_count(engine: Engine, told: Callable[..., None]) -> None:
     for number, ahead_s in enumerate((0.0, 3000.0, 0.0)):
         told(number, ahead_s)
     (found,) = offsets(engine, EVER)
@@ -91,7 +84,6 @@ def test_one_broken_report_does_not_count_for_all(
 def test_the_truth_lies_between_the_bounds(
     ahead_s: float, there_s: float, served_s: float, back_s: float
 ) -> None:
-    """However unlike the ways there and back."""
     report = Report(None, None, there_s + served_s + back_s, START_NS, None)
     row = {
         "trace_id": "t",
@@ -105,6 +97,6 @@ def test_the_truth_lies_between_the_bounds(
     }
     found = _bounds_s(Reports([("t", report)]), row)
     if found is None:
-        return  # rounding made the server's time the longer one
+        return  # by rounding, the server's time is the longer one
     low_s, high_s = found
     assert low_s - 1e-6 <= ahead_s <= high_s + 1e-6

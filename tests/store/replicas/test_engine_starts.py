@@ -1,5 +1,3 @@
-"""Engine starts, kept and asked for."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +25,6 @@ START_NS = 1_763_634_000_000_000_000
 
 
 def a_start(number: int = 0, **about: Any) -> EngineStart:
-    """A start, `number` seconds after the first."""
     plain: dict[str, Any] = {
         "replica": "a",
         "engine": 0,
@@ -41,8 +38,6 @@ def a_start(number: int = 0, **about: Any) -> EngineStart:
 
 @pytest.fixture
 def keep(engine: Engine) -> Callable[..., None]:
-    """Write starts, and wait for the commit."""
-
     def commit(*starts: EngineStart) -> None:
         with Writer(engine) as writer:
             writer.submit([], [], starts).result(10)
@@ -51,16 +46,12 @@ def keep(engine: Engine) -> Callable[..., None]:
 
 
 def test_a_repeated_start_is_kept_once(engine: Engine, keep: Callable[..., None]) -> None:
-    """At least once on the wire, once in the store."""
     keep(a_start(), a_start())
     keep(a_start())
     assert in_force(engine) == [a_start()]
 
 
-def test_in_force_is_what_each_engine_was_last_started_with(
-    engine: Engine, keep: Callable[..., None]
-) -> None:
-    """Per replica and engine, whatever process said so, as of an instant."""
+def test_the_latest_start_is_in_force(engine: Engine, keep: Callable[..., None]) -> None:
     later = a_start(60, process=8, config="decade00")
     keep(a_start(), later, a_start(5, engine=1), a_start(9, replica="b"))
     assert [(s.replica, s.engine, s.config) for s in in_force(engine)] == [
@@ -71,20 +62,14 @@ def test_in_force_is_what_each_engine_was_last_started_with(
     assert in_force(engine, START_NS + 4 * 10**9) == [a_start()]
 
 
-def test_a_fingerprint_is_found_by_its_first_digits(
-    engine: Engine, keep: Callable[..., None]
-) -> None:
-    """One start for each configuration, the latest; a wildcard is a plain character."""
+def test_fingerprints_are_found_by_prefix(engine: Engine, keep: Callable[..., None]) -> None:
     keep(a_start(), a_start(60), a_start(5, config="c0de0000"))
     assert [start.config for start in starts_of(engine, "c0")] == ["c0de0000", "c0ffee00"]
     assert starts_of(engine, "c0ff") == [a_start(60)]
     assert starts_of(engine, "%") == starts_of(engine, "c_") == []
 
 
-def test_simulated_starts_are_forgotten_with_the_rest(
-    engine: Engine, keep: Callable[..., None]
-) -> None:
-    """A real engine's start stays."""
+def test_simulated_starts_are_deleted(engine: Engine, keep: Callable[..., None]) -> None:
     keep(a_start(), a_start(replica="sim-0", simulated=True))
     assert delete_simulation(engine) == 1
     assert in_force(engine) == [a_start()]
@@ -93,20 +78,17 @@ def test_simulated_starts_are_forgotten_with_the_rest(
 def test_simulated_gpus_are_forgotten_with_the_rest(
     engine: Engine, write: Callable[..., None], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """A real GPU's samples stay."""
     write(gpu_row(1), gpu_row(2, simulated=True))
     assert delete_simulation(engine) == 1
     assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
 def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> None:
-    """As any other row is."""
     with pytest.raises(RowRefused, match="config"):
         keep(a_start(config="\ud800"))
 
 
 def test_what_some_replicas_were_started_with(engine: Engine, keep: Callable[..., None]) -> None:
-    """Who asks about a few does not read what others made up."""
     keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(20)))
     assert in_force(engine, replicas={"a", "b"}) == [a_start()]
     assert in_force(engine, replicas=()) == []
@@ -118,24 +100,21 @@ NOW_NS = START_NS + 500 * DAY_NS
 
 
 def gone(*starts: StartKey, seen: str = "", hours_ns: int | None = 400 * DAY_NS) -> list[StartKey]:
-    """What may go of these, now."""
     return list(expendable(starts, seen.__contains__, 7 * DAY_NS, hours_ns, NOW_NS))
 
 
 def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:
-    """A start so long ago."""
     return StartKey(replica, engine, 7, NOW_NS - ns)
 
 
 def test_a_start_of_an_engine_that_was_never_sampled_goes_after_an_hour() -> None:
-    """A real one reports its state each second. One that ended last month had samples then."""
+    """A real engine reports its state every second."""
     young, made_up, ended = ago(UNSEEN_NS - 1), ago(UNSEEN_NS + 1), ago(30 * DAY_NS)
     assert gone(young, made_up, ended) == [made_up]
     assert gone(young, made_up, ended, seen="a") == []
 
 
 def test_a_start_goes_once_no_bill_rests_on_it() -> None:
-    """Of an engine that still runs the newest stays, however old it is."""
     first, newest, other = ago(450 * DAY_NS), ago(401 * DAY_NS), ago(410 * DAY_NS, engine=1)
     assert gone(first, newest, other, seen="a") == [first]
     assert gone(first, newest, other) == [first, other, newest]
@@ -143,7 +122,6 @@ def test_a_start_goes_once_no_bill_rests_on_it() -> None:
 
 
 def test_starts_are_bounded_whatever_is_made_up() -> None:
-    """The oldest go: a replica's beyond a number, and those of replicas that are gone."""
     loop = [ago(number * HOUR_NS) for number in range(MOST_OF_REPLICA + 5, 0, -1)]
     assert gone(*loop, seen="a") == loop[:5]
     old = [ago(30 * DAY_NS + number, f"x{number}") for number in range(MOST_UNSEEN + 5, 0, -1)]
@@ -156,7 +134,6 @@ def test_made_up_starts_are_deleted_and_those_of_sampled_engines_stay(
     write: Callable[..., None],
     sample_row: Callable[..., Any],
 ) -> None:
-    """More than go in one statement."""
     keep(a_start(), *(a_start(replica=f"made-up-{number}") for number in range(450)))
     write(sample_row(1))
     now_ns = START_NS + 2 * HOUR_NS

@@ -1,5 +1,3 @@
-"""Which replicas have requests in flight and take no step, as their newest samples say."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,6 @@ NOW_NS = START_NS + 100 * 10**9
 
 
 def unfinished(number: int, step_age_s: float | None, in_flight: int = 12) -> dict[str, Any]:
-    """What a sample reports of the requests in flight."""
     age_s = None if step_age_s is None else step_age_s + 5
     return {
         "number": number,
@@ -26,10 +23,7 @@ def unfinished(number: int, step_age_s: float | None, in_flight: int = 12) -> di
     }
 
 
-def test_a_replica_that_takes_no_step_is_found(
-    engine: Engine, write: Write, sample_row: Samples
-) -> None:
-    """By its newest sample; those that step, or have no request, are only counted."""
+def test_a_hung_replica_is_found(engine: Engine, write: Write, sample_row: Samples) -> None:
     write(
         *(sample_row(**unfinished(number, number - 4.0)) for number in (90, 95, 99)),
         sample_row(replica="steps", **unfinished(99, 0.2)),
@@ -46,26 +40,19 @@ def test_a_replica_that_takes_no_step_is_found(
 def test_the_limit_itself_is_no_hang(
     engine: Engine, write: Write, sample_row: Samples, age_s: float, hangs: bool
 ) -> None:
-    """Above it, it is."""
     write(sample_row(**unfinished(99, age_s)))
     assert bool(progress(engine, NOW_NS).hung) is hangs
 
 
-def test_a_process_that_has_fallen_silent_does_not_hang(
-    engine: Engine, write: Write, sample_row: Samples
-) -> None:
-    """That is another finding. Nor does one whose samples are of the future."""
+def test_a_silent_process_does_not_hang(engine: Engine, write: Write, sample_row: Samples) -> None:
     write(sample_row(**unfinished(0, 95.0)))
     assert progress(engine, START_NS + RECENT_NS - 1).hung
     assert progress(engine, START_NS + RECENT_NS).replicas == 0
     assert progress(engine, START_NS - 1).replicas == 0
 
 
-def test_front_ends_add_up_and_engines_do_not(
-    engine: Engine, write: Write, sample_row: Samples
-) -> None:
-    """A front end reports all of its requests with each engine. A step that one front end heard
-    of was taken; the engine without a step counts."""
+def test_front_ends_add_up(engine: Engine, write: Write, sample_row: Samples) -> None:
+    """A front end reports all of its requests with each engine."""
     write(
         *(sample_row(process=1, engine=each, **unfinished(99, 95.0, 3)) for each in (0, 1)),
         sample_row(process=2, engine=0, **unfinished(99, 0.5, 4)),

@@ -1,6 +1,3 @@
-"""Two servers that send under one name are found; a restart and API servers are not taken for
-that."""
-
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +16,7 @@ WINDOW = Window(START_S * NS, (START_S + 600) * NS)
 
 @pytest.fixture
 def send(write: Write, sample_row: Samples) -> Callable[..., None]:
-    """Commit the samples of one process, every ten seconds."""
+    """Commit the samples of one process, one every 10 s."""
 
     def make(
         from_s: int, to_s: int, process: int = 1, *, counts: bool = True, **about: int
@@ -42,10 +39,7 @@ def send(write: Write, sample_row: Samples) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("process", [1, 2])
-def test_two_servers_with_one_name_are_found(
-    engine: Engine, send: Callable[..., None], process: int
-) -> None:
-    """With one process id, as in containers, or two."""
+def test_shared_names_are_found(engine: Engine, send: Callable[..., None], process: int) -> None:
     send(0, 600)
     send(205, 600, process)
     found = names(engine, WINDOW)
@@ -55,19 +49,14 @@ def test_two_servers_with_one_name_are_found(
 
 
 @pytest.mark.parametrize("process", [1, 2])
-def test_a_restart_is_no_second_server(
-    engine: Engine, send: Callable[..., None], process: int
-) -> None:
-    """The old one may still answer its last requests for up to a minute."""
+def test_a_restart_is_one_server(engine: Engine, send: Callable[..., None], process: int) -> None:
+    """The old one may answer its last requests for up to a minute."""
     send(0, 300)
     send(245, 600, process)
     assert names(engine, WINDOW).shared == []
 
 
-def test_api_servers_and_engines_of_one_server_are_no_second_server(
-    engine: Engine, send: Callable[..., None]
-) -> None:
-    """An API server that counts no steps; a data-parallel engine with a number of its own."""
+def test_api_servers_are_one_server(engine: Engine, send: Callable[..., None]) -> None:
     send(0, 600)
     send(1, 600, 2, counts=False)
     send(2, 600, 3, engine=1)
@@ -75,10 +64,7 @@ def test_api_servers_and_engines_of_one_server_are_no_second_server(
     assert (found.engines, found.shared) == (2, [])
 
 
-def test_what_was_before_the_window_does_not_count(
-    engine: Engine, send: Callable[..., None]
-) -> None:
-    """A clash that has been resolved is not reported for ever."""
+def test_older_clashes_do_not_count(engine: Engine, send: Callable[..., None]) -> None:
     send(-600, -60)
     send(-595, -55, 2)
     assert names(engine, WINDOW).engines == 0

@@ -1,5 +1,3 @@
-"""Several tell of one request: one row is shown, the best; and what lies between them."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +17,12 @@ CLIENT: dict[str, Any] = {"source": Source.CLIENT, "basis": Basis.CLIENT}
 
 
 def shown(engine: Engine, **equals: str) -> list[str]:
-    """The sources of the rows that a question finds."""
     table = request_table(engine, WINDOW, equals=equals, columns=["source"])
     assert request_count(engine, WINDOW, equals=equals) == table.num_rows
     return sorted(table["source"].to_pylist())
 
 
 def network(engine: Engine) -> list[float | None]:
-    """Of what a question finds, in the order of receipt."""
     return networks(engine, WINDOW, request_table(engine, WINDOW))
 
 
@@ -34,7 +30,6 @@ def network(engine: Engine) -> list[float | None]:
 def test_the_instrumentations_word_comes_first(
     engine: Engine, write: Write, request_row: Row, ours_first: bool
 ) -> None:
-    """Whichever arrived first; a client's comes last."""
     told = [
         request_row(1, request_id="chatcmpl-1"),
         request_row(2, request_id="chatcmpl-1", **NATIVE),
@@ -46,10 +41,7 @@ def test_the_instrumentations_word_comes_first(
     assert label_values(engine, WINDOW, "source") == ["instrumentation"]
 
 
-def test_without_ours_the_engines_own_word_counts(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """And without that, the client's."""
+def test_engine_rows_come_second(engine: Engine, write: Write, request_row: Row) -> None:
     write(
         request_row(1, request_id="a", **NATIVE),
         request_row(2, request_id="a", **CLIENT),
@@ -58,10 +50,8 @@ def test_without_ours_the_engines_own_word_counts(
     assert shown(engine) == ["client", "native"]
 
 
-def test_requests_of_one_trace_are_not_taken_for_each_other(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """An agent calls two servers within one trace, and only one of them is instrumented."""
+def test_requests_of_one_trace_differ(engine: Engine, write: Write, request_row: Row) -> None:
+    """An agent calls two servers, of which one is instrumented."""
     trace = {"trace_id": "ab" * 16}
     write(
         request_row(1, request_id="here", **trace),
@@ -71,9 +61,7 @@ def test_requests_of_one_trace_are_not_taken_for_each_other(
     assert shown(engine) == ["client", "instrumentation", "native"]
 
 
-def test_a_row_without_a_request_id_is_known_by_its_trace(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
+def test_rows_without_ids_join_by_trace(engine: Engine, write: Write, request_row: Row) -> None:
     """Older clients do not read the id in the answer."""
     trace = {"trace_id": "ab" * 16}
     write(
@@ -85,9 +73,7 @@ def test_a_row_without_a_request_id_is_known_by_its_trace(
     assert shown(engine) == ["client", "instrumentation", "instrumentation"]
 
 
-def test_a_completions_prompts_are_the_clients_one_call(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
+def test_prompts_join_one_call(engine: Engine, write: Write, request_row: Row) -> None:
     """vLLM numbers them: cmpl-x-0, cmpl-x-1."""
     write(
         request_row(1, request_id="cmpl-x-0"),
@@ -99,10 +85,7 @@ def test_a_completions_prompts_are_the_clients_one_call(
     assert shown(engine) == ["client"] + 3 * ["instrumentation"]
 
 
-def test_what_a_client_waited_for_beyond_the_server_is_the_networks(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """To the first byte where both know it, else to the last."""
+def test_network_is_client_minus_server(engine: Engine, write: Write, request_row: Row) -> None:
     write(
         request_row(1, ttft_s=0.5, e2e_s=1.0, streamed=True),
         request_row(1, span_id="f" * 16, ttft_s=0.52, e2e_s=1.5, **CLIENT),
@@ -113,10 +96,7 @@ def test_what_a_client_waited_for_beyond_the_server_is_the_networks(
     assert network(engine) == [pytest.approx(0.02), 0.25, None]
 
 
-def test_a_client_is_joined_by_trace_where_it_knows_no_id(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """Once only: of two calls in a trace nobody can say which."""
+def test_a_client_without_ids_joins_once(engine: Engine, write: Write, request_row: Row) -> None:
     for number, calls in ((1, 1), (2, 2)):
         write(request_row(number, e2e_s=1.0))
         for call in range(calls):
@@ -128,32 +108,21 @@ def test_a_client_is_joined_by_trace_where_it_knows_no_id(
     assert network(engine) == [0.5, None]
 
 
-def test_no_network_where_the_servers_edge_was_not_seen(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """Between the engine and the client lies the front end, too."""
+def test_no_network_without_http_edge(engine: Engine, write: Write, request_row: Row) -> None:
+    """The front end lies between the engine and the client."""
     write(
-        request_row(1, e2e_s=1.0, **NATIVE),
-        request_row(1, span_id="f" * 16, e2e_s=1.5, **CLIENT),
+        request_row(1, e2e_s=1.0, **NATIVE), request_row(1, span_id="f" * 16, e2e_s=1.5, **CLIENT)
     )
     assert network(engine) == [None]
 
 
-def test_a_client_that_measured_less_than_the_server_tells_nothing(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """It left early, or measured something else: no negative network."""
-    write(
-        request_row(1, e2e_s=1.0),
-        request_row(1, span_id="f" * 16, e2e_s=0.5, **CLIENT),
-    )
+def test_no_network_is_negative(engine: Engine, write: Write, request_row: Row) -> None:
+    write(request_row(1, e2e_s=1.0), request_row(1, span_id="f" * 16, e2e_s=0.5, **CLIENT))
     assert network(engine) == [None]
 
 
-def test_a_clients_clock_may_be_off_by_minutes(
-    engine: Engine, write: Write, request_row: Row
-) -> None:
-    """Ids are looked for an hour beyond the window; only durations are subtracted."""
+def test_client_clocks_may_be_wrong(engine: Engine, write: Write, request_row: Row) -> None:
+    """Ids are matched up to an hour beyond the window."""
     late = START_NS + 3_000 * 10**9
     write(
         request_row(1, e2e_s=1.0),

@@ -1,6 +1,4 @@
-"""Reports of requests in flight: the newest counts, until the request's row is there."""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +21,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
-    """A request that was received at the start and has run for so many seconds."""
+    """A request received at the start that has run for so many seconds."""
     plain: dict[str, Any] = {
         "span_id": f"{number:016x}",
         "trace_id": f"{number:032x}",
@@ -35,80 +33,69 @@ def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
 
 
 def row_of(request_row: Row, number: int = 1, e2e_s: float = 40.0) -> RequestTimeline:
-    """The row of the same request."""
     plain = request_row(number, received_unix_ns=START_S * S, e2e_s=e2e_s)
     return replace(plain, span_id=f"{number:016x}", trace_id=f"{number:032x}")
 
 
+def keep(engine: Engine, *reports: InFlightRequest, rows: Sequence[RequestTimeline] = ()) -> None:
+    with Writer(engine) as writer:
+        writer.submit(rows, [], in_flight=reports).result(30)
+
+
 def seen(engine: Engine) -> list[int]:
-    """When the requests that count as in flight were last seen, in seconds from the start."""
+    """When the requests in flight were last seen, in seconds from the start."""
     tables = in_flight_tables(engine, ["seen_unix_ns"], 0, 2**62)
     found = [each for table in tables for each in table["seen_unix_ns"].to_pylist()]
     return sorted((each - START_S * S) // S for each in found)
 
 
 def marked(engine: Engine) -> set[int]:
-    """The steps that are marked, in seconds from the start."""
+    """The marked steps, in seconds from the start."""
     return {each.until_unix_s - START_S for each in read_marks(engine, 100)}
 
 
 def test_a_newer_report_replaces_an_older_one_and_marks_both_steps(engine: Engine) -> None:
-    """An older one that arrives late changes nothing."""
-    with Writer(engine) as writer:
-        for seen_s in (20, 40, 30):
-            writer.submit([], [], in_flight=[report(seen_s=seen_s)]).result(10)
+    for seen_s in (20, 40, 30):
+        keep(engine, report(seen_s=seen_s))
     assert seen(engine) == [40]
     assert marked(engine) == {30, 45}
     assert oldest_seen_unix_ns(engine) == (START_S + 40) * S
 
 
 @pytest.mark.parametrize("order", ["report first", "row first", "together"])
-def test_a_row_ends_it_whichever_arrives_first(
-    engine: Engine, request_row: Row, order: str
-) -> None:
-    """The step of the report is marked, so that it is counted without it."""
+def test_a_row_ends_it_in_any_order(engine: Engine, request_row: Row, order: str) -> None:
     row, other = row_of(request_row), report(2)
-    with Writer(engine) as writer:
-        if order == "together":
-            writer.submit([row], [], in_flight=[report(), other]).result(10)
-        elif order == "report first":
-            writer.submit([], [], in_flight=[report(), other]).result(10)
-            before = len(read_marks(engine, 100))
-            writer.submit([row], []).result(10)
-            marks = read_marks(engine, 100)
-            assert len(marks) == before + 2  # of the row, and of the report that it replaces
-        else:
-            writer.submit([row], []).result(10)
-            writer.submit([], [], in_flight=[report(), other]).result(10)
+    if order == "together":
+        keep(engine, report(), other, rows=[row])
+    elif order == "report first":
+        keep(engine, report(), other)
+        before = len(read_marks(engine, 100))
+        keep(engine, rows=[row])
+        # Of the row, and of the report that it replaces.
+        assert len(read_marks(engine, 100)) == before + 2
+    else:
+        keep(engine, rows=[row])
+        keep(engine, report(), other)
     assert seen(engine) == [20]
     assert marked(engine) == {30, 45}
 
 
-def test_a_row_ends_a_report_whose_instants_were_corrected_differently(
-    engine: Engine, request_row: Row
-) -> None:
-    """A sender's clock may be found to be fast between the two."""
-    with Writer(engine) as writer:
-        ahead = report(received_unix_ns=START_S * S - 7, seen_unix_ns=(START_S + 20) * S - 7)
-        writer.submit([], [], in_flight=[ahead]).result(10)
-        writer.submit([row_of(request_row)], []).result(10)
+def test_a_row_ends_a_report_of_another_instant(engine: Engine, request_row: Row) -> None:
+    keep(engine, report(received_unix_ns=START_S * S - 7, seen_unix_ns=(START_S + 20) * S - 7))
+    keep(engine, rows=[row_of(request_row)])
     assert seen(engine) == []
 
 
 def test_many_reports_and_rows_in_one_transaction(
     engine: Engine, request_row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than are named in one statement, or read at once."""
     monkeypatch.setattr("store.requests.in_flight.ROWS", 30)
-    with Writer(engine) as writer:
-        writer.submit([], [], in_flight=[report(number) for number in range(1, 1301)]).result(30)
-        rows = [row_of(request_row, number) for number in range(1, 1201)]
-        writer.submit(rows, []).result(30)
+    keep(engine, *(report(number) for number in range(1, 1301)))
+    keep(engine, rows=[row_of(request_row, number) for number in range(1, 1201)])
     assert len(seen(engine)) == 100
 
 
 def test_a_report_that_cannot_be_kept_is_refused_alone(engine: Engine) -> None:
-    """With the field that is wrong."""
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report()]).result(10)
         with pytest.raises(RowRefused, match="ttft_s = nan: not a finite number"):
@@ -117,18 +104,12 @@ def test_a_report_that_cannot_be_kept_is_refused_alone(engine: Engine) -> None:
 
 
 def test_simulated_reports_go_with_the_simulation(engine: Engine) -> None:
-    """Those of real servers stay."""
-    with Writer(engine) as writer:
-        simulated = report(2, seen_s=30, source=Source.SIMULATOR)
-        writer.submit([], [], in_flight=[report(), simulated]).result(10)
+    keep(engine, report(), report(2, seen_s=30, source=Source.SIMULATOR))
     assert delete_simulation(engine) == 1
     assert seen(engine) == [20]
 
 
 def test_reports_of_a_server_that_ended_are_kept_as_long_as_rows(sqlite: Engine) -> None:
-    """Nothing else removes them."""
-    with Writer(sqlite) as writer:
-        reports = [report(), report(2, seen_s=600)]
-        writer.submit([], [], in_flight=reports).result(10)
+    keep(sqlite, report(), report(2, seen_s=600))
     delete_older(sqlite, 100 * S, (START_S + 650) * S, pause=lambda: None)
     assert seen(sqlite) == [600]

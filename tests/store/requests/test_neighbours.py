@@ -1,5 +1,3 @@
-"""Who was in an engine together with a request."""
-
 from collections.abc import Callable
 
 from sqlalchemy import Engine
@@ -14,7 +12,6 @@ Row = Callable[..., RequestTimeline]
 
 
 def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: Row) -> None:
-    """Who had ended before, came after, or was elsewhere is none of them."""
     here = {"replica": "r1", "engine": 0, "e2e_s": 2.0}
     rows = [
         request_row(10, **here),
@@ -38,7 +35,6 @@ def test_neighbours_share_replica_engine_and_time(engine: Engine, request_row: R
 
 
 def test_without_a_replica_it_has_no_neighbours(engine: Engine, request_row: Row) -> None:
-    """Others of which it is not known either were not therefore with it."""
     rows = [request_row(1), request_row(1, trace_id="f" * 32)]
     with Writer(engine) as writer:
         writer.submit(rows, []).result()

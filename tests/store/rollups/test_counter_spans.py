@@ -1,5 +1,3 @@
-"""What rollups tell of engines and GPUs is what their samples tell, on every database."""
-
 import random
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +37,7 @@ EVER = Window(START_S * S, (START_S + 3 * HOUR_S) * S)
 INSIDE = Window((START_S + 3_480) * S, (START_S + 7_260) * S)
 PRICES = parse_prices("", "none")
 QUIET_S = ((480, 3_360), (3_780, 6_960), (7_500, 9_900))
-"""Nothing is told then, so that there are few minutes to make."""
+"""No samples arrive then, so that few minutes are rolled up."""
 
 Samples = Callable[..., EngineSample]
 Gpus = Callable[..., GpuSample]
@@ -47,12 +45,11 @@ Write = Callable[..., None]
 
 
 def awake(at_s: float) -> float:
-    """The next instant that is not quiet."""
     return next((until for start, until in QUIET_S if start < at_s < until), at_s)
 
 
 def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) -> list[EngineSample]:
-    """Some of three hours of an engine: silent for a while, started anew, some totals not told."""
+    """Three hours of an engine with silences, restarts and missing totals."""
     drawn = random.Random(seed)
     rows, at_s, started_s, process = [], 20.0, 5.0, 1
     totals = dict.fromkeys(WORK, 0.0)
@@ -87,7 +84,7 @@ def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) ->
 
 
 def powered(gpu_row: Gpus, replica: str, seed: int) -> list[GpuSample]:
-    """The same of a GPU, whose counter begins anew with a new driver."""
+    """Three hours of a GPU, whose counter restarts with a new driver."""
     drawn = random.Random(seed)
     rows, at_s, joules = [], 3.0, 1e6
     while at_s < 3 * HOUR_S - 700:
@@ -106,16 +103,11 @@ def powered(gpu_row: Gpus, replica: str, seed: int) -> list[GpuSample]:
 
 
 def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
-    """Two replicas."""
-    return [
-        *heard(sample_row, "a", 1),
-        *heard(sample_row, "b", 2, 11.0),
-        *powered(gpu_row, "a", 3),
-    ]
+    return [*heard(sample_row, "a", 1), *heard(sample_row, "b", 2, 11.0), *powered(gpu_row, "a", 3)]
 
 
 def told(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
-    """All that a bill makes of samples: hours of engines, what GPUs drew, names."""
+    """Everything a bill reads of samples: engine hours, GPU energy, names."""
     found = accounts(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
@@ -133,7 +125,6 @@ def _of(hour: Hour) -> dict[str, float]:
 
 
 def same(now: tuple[Any, ...], before: tuple[Any, ...]) -> None:
-    """To 1e-9; the mean of a minute's fits is a database's own sum, to its rounding."""
     assert now[0].keys() == before[0].keys()
     for key, hour in before[0].items():
         assert now[0][key] == pytest.approx(hour, rel=1e-9), key
@@ -147,16 +138,14 @@ def same(now: tuple[Any, ...], before: tuple[Any, ...]) -> None:
 
 @pytest.fixture(params=["minutes", "hours"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As short windows are told, and as long ones."""
     if request.param == "hours":
         monkeypatch.setattr(sample_rollups, "BY_MINUTES_S", 0)
 
 
 @pytest.mark.usefixtures("by")
-def test_rollups_and_the_rows_of_what_is_not_made_yet_tell_what_all_rows_do(
+def test_rollups_and_pending_rows_equal_all_rows(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
-    """Of a stretch of three hours and of one that no hour begins or ends, at every stage."""
     write(*fleet(sample_row, gpu_row))
     of_rows = {window: told(engine, window) for window in (EVER, INSIDE)}
     assert len(of_rows[EVER][0]) == 6
@@ -176,10 +165,9 @@ def test_rollups_and_the_rows_of_what_is_not_made_yet_tell_what_all_rows_do(
 
 
 @pytest.mark.usefixtures("by")
-def test_what_comes_late_is_told_at_once_and_made_again(
+def test_late_samples_count_at_once(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
-    """A repeat changes nothing."""
     rows = fleet(sample_row, gpu_row)
     late, early = rows[100:140], rows[:100] + rows[140:]
     write(*early)
@@ -196,10 +184,9 @@ def test_what_comes_late_is_told_at_once_and_made_again(
     same(told(engine), before)
 
 
-def test_what_was_there_before_rollups_were_is_rolled_up(
+def test_older_rows_are_rolled_up(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
-    """An older database: every minute of it, in slices that may be stopped."""
     write(*fleet(sample_row, gpu_row))
     of_rows = told(engine)
     with writing(engine) as connection:
@@ -213,7 +200,6 @@ def test_what_was_there_before_rollups_were_is_rolled_up(
 
 
 def kept(engine: Engine, width_s: int) -> int:
-    """How many buckets of engines are kept."""
     table = ENGINES.kept
     with engine.connect() as connection:
         found = connection.scalar(select(func.count()).where(table.c.width_s == width_s))
@@ -223,13 +209,12 @@ def kept(engine: Engine, width_s: int) -> int:
 def test_a_bill_outlives_the_samples_and_then_the_minutes(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
-    """Rows for a week, minutes for longer, hours for longest; then it is told from when on."""
     write(*fleet(sample_row, gpu_row))
     of_rows = told(engine)
     delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
     same(told(engine), of_rows)
     assert accounts(engine, EVER).engines_from_unix_ns == 0
-    write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # that late, it is refused
+    write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # too late: it is refused
     settle(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
     same(told(engine), of_rows)
@@ -245,10 +230,7 @@ def test_a_bill_outlives_the_samples_and_then_the_minutes(
     assert accounts(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
 
 
-def test_what_a_simulator_told_is_forgotten_without_the_rest(
-    engine: Engine, write: Write, sample_row: Samples
-) -> None:
-    """Even of minutes whose samples are gone."""
+def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row: Samples) -> None:
     minute = [sample_row(at, replica="real", at_unix_ns=(START_S + at) * S) for at in range(50)]
     write(*minute, *(sample_row(n, replica="made", simulated=True) for n in range(50)))
     settle(engine, LATER_S)
@@ -260,10 +242,8 @@ def test_what_a_simulator_told_is_forgotten_without_the_rest(
     assert {each.replica for each in found.engines.counts} == {"real"}
 
 
-def test_a_long_window_is_told_by_the_hour_and_a_day_by_the_minute(
-    engine: Engine, write: Write, sample_row: Samples
-) -> None:
-    """A month of minutes is much to read; idle energy is found from minutes."""
+def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
+    """A month of minutes is much to read; idle energy needs minutes."""
     write(*heard(sample_row, "a", 4))
     settle(engine, LATER_S)
     (day,) = stretches(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
@@ -279,7 +259,7 @@ PART = st.tuples(
 
 
 def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stretches:
-    """Stretches one after another: of a thing, after a silence, so long, a total and its growth."""
+    """Consecutive spans: key, silence before, length, total and its growth."""
     at_s, first_s, last_s = 0.0, [], []
     for _, silence_s, length_s, _, _ in rows:
         first_s.append(at_s + silence_s)
@@ -302,7 +282,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
 
 
 def growth(some: Stretches) -> dict[int, float]:
-    """How much each thing's total grew, within stretches and between those that are near."""
+    """The growth of each total, within spans and between near ones."""
     found: dict[int, float] = {}
     some = some.only(np.lexsort((some.first_unix_ns, some.which)))
     for place, which in enumerate(some.which.tolist()):
@@ -317,10 +297,7 @@ def growth(some: Stretches) -> dict[int, float]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PART, min_size=1, max_size=30))
-def test_joining_loses_no_growth_no_time_and_no_silence(
-    rows: list[tuple[int, float, float, float | None, float]],
-) -> None:
-    """Whatever was told when: what is between the ends is what was between the parts."""
+def test_joining_loses_nothing(rows: list[tuple[int, float, float, float | None, float]]) -> None:
     parts = parts_of(rows)
     whole = joined(parts, 0)
     assert whole.which.size <= parts.which.size

@@ -1,5 +1,3 @@
-"""Rollups say what the rows say: counts exactly, quantiles within 1 %, on every database."""
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -43,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Requests in ten minutes of some hours, with what rollups are of, some of it unknown."""
+    """Requests in ten minutes of some hours, with some labels unknown."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -71,14 +69,13 @@ def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[Reques
 
 
 def asked(engine: Engine, window: Window = EVER, **about: Any) -> Rollups:
-    """Rollups that are there."""
     found = rollups(engine, window, **about)
     assert found is not None
     return found
 
 
 def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[Any, ...], int]:
-    """Requests by the labels of a group and the number of its step."""
+    """The number of requests by label group and step."""
     question = asked(engine, window, **about)
     sums = question.sums(())
     steps = question.steps.number
@@ -89,7 +86,6 @@ def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[An
 
 
 def same_as_rows(engine: Engine, window: Window = EVER) -> None:
-    """Hold everything that rollups say against the rows."""
     table = request_table(engine, window)
     for by, step_s in (((), None), (("model",), 60), (("tenant", "outcome"), 3600)):
         question = asked(engine, window, by=by, step_s=step_s)
@@ -119,10 +115,7 @@ def same_as_rows(engine: Engine, window: Window = EVER) -> None:
                 np.testing.assert_allclose(found.value_s[cell], np.array(wanted, float), rtol=0.01)
 
 
-def test_rollups_say_what_the_rows_say_before_and_after_they_are_made(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Marked minutes are read from rows; made ones, and hours of them, from rollups."""
+def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Requests) -> None:
     begin(engine)
     write(*fleet(request_row, 400, hours=1.3))
     same_as_rows(engine)
@@ -137,7 +130,6 @@ def test_rollups_say_what_the_rows_say_before_and_after_they_are_made(
 def test_a_busy_minute_is_made_in_parts(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than so many requests are in memory at once, and none is lost between two parts."""
     largest = 0
 
     def noted(table: pa.Table, *rest: Any) -> Any:
@@ -153,14 +145,11 @@ def test_a_busy_minute_is_made_in_parts(
     same_as_rows(engine)
 
 
-def test_what_was_there_before_rollups_were_is_rolled_up(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """An older database: every minute of it is marked, in slices that may be stopped."""
+def test_older_rows_are_rolled_up(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*fleet(request_row, 60))
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, MARKS, true())
-    assert rollups(engine, EVER) is None  # there is nothing yet that could be wrong
+    assert rollups(engine, EVER) is None  # no rollup can be wrong yet
     first = settle(engine, LATER_S, most=5)
     assert first.made == 5
     assert first.left > 0
@@ -170,10 +159,7 @@ def test_what_was_there_before_rollups_were_is_rolled_up(
     same_as_rows(engine)
 
 
-def test_a_repeat_counts_once_and_a_late_request_in_its_own_minute(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Both make the minute anew."""
+def test_repeats_and_late_rows_count(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
     settle(engine, LATER_S)
     write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
@@ -186,10 +172,7 @@ def test_a_repeat_counts_once_and_a_late_request_in_its_own_minute(
     assert counts(engine) == {(0,): 11}
 
 
-def test_a_bucket_is_made_when_it_is_over(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Until then its requests are read, so none is missing."""
+def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: Requests) -> None:
     write(request_row(1, received_unix_ns=(START_S + 30) * S))
     assert settle(engine, START_S + 60).made == 0
     assert counts(engine) == {(0,): 1}
@@ -201,7 +184,7 @@ def test_a_bucket_is_made_when_it_is_over(
 def test_who_was_overtaken_leaves_the_other_s_work(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two that make one minute: the slower one read less, and takes its own back."""
+    """Two writers roll up one minute; the slower one read less."""
     once = [True]
 
     with Writer(sqlite) as writer:
@@ -224,10 +207,7 @@ def test_who_was_overtaken_leaves_the_other_s_work(
     assert counts(sqlite) == {(0,): 2}
 
 
-def test_what_a_simulator_did_is_forgotten_without_the_rest(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Even of minutes whose requests are gone."""
+def test_simulated_rollups_are_deleted(engine: Engine, write: Write, request_row: Requests) -> None:
     at = START_S * S
     write(
         request_row(1, received_unix_ns=at),
@@ -244,10 +224,7 @@ def test_what_a_simulator_did_is_forgotten_without_the_rest(
     assert not question.simulated
 
 
-def test_rollups_outlive_the_requests_they_are_of(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """And are not made anew of the one that comes when the others are gone."""
+def test_rollups_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*(request_row(i, received_unix_ns=(START_S + i) * S) for i in range(100)))
     delete_older(engine, 3600 * S, LATER_S * S, pause=lambda: None)
     assert counts(engine) == {(0,): 100}
@@ -257,10 +234,7 @@ def test_rollups_outlive_the_requests_they_are_of(
     assert marked(engine, MINUTE_S) == {}
 
 
-def test_minutes_go_and_hours_stay_for_longer(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """What is asked about is then widened to whole hours."""
+def test_hours_outlive_minutes(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*(request_row(i, received_unix_ns=(START_S + i * 60) * S) for i in range(0, 180, 20)))
     settle(engine, LATER_S)
     asked_for = Window((START_S + 120) * S, (START_S + 7000) * S)
@@ -280,12 +254,11 @@ def test_minutes_go_and_hours_stay_for_longer(
     assert counts(engine, step_s=60)[0,] == 3
     delete_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
     assert asked(engine).sums(()).requests.tolist() == []
-    with pytest.raises(ValueError, match="hours must be kept for as long as minutes"):
+    with pytest.raises(ValueError, match="the retention of hours must be at least that of minutes"):
         delete_older_rollups(engine, 2 * S, S, LATER_S * S)
 
 
 def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
-    """By name, with those that are allowed."""
     settle(engine, LATER_S)
     with pytest.raises(ValueError, match=r"have no label 'config'; allowed: model, lora"):
         rollups(engine, EVER, by=["config"])
@@ -295,10 +268,7 @@ def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
     assert np.isnan(asked(engine).quantiles("ttft_s", nearest_ranks((0.5,))).value_s).all()
 
 
-def test_filters_pick_what_they_pick_of_rows(
-    engine: Engine, write: Write, request_row: Requests
-) -> None:
-    """Unknown is a value of its own."""
+def test_filters_equal_those_of_rows(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*fleet(request_row, 300, hours=0.2))
     begin(engine)
     for _ in range(2):
@@ -349,7 +319,6 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     )
 )
 def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...]]]) -> None:
-    """Whoever took a request in: counts and bins alike to the last, sums to rounding."""
     parts = [buckets_of(table_of(shard), LabelSets(), 0)[0][False] for shard in shards]
     everything = [row for shard in shards for row in shard]
     whole = buckets_of(table_of(everything), LabelSets(), 0)[0][False]
@@ -368,7 +337,7 @@ def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...
 
 
 def test_a_label_has_room_for_so_many_values_and_the_rest_is_counted() -> None:
-    """The most frequent ones first; who has a place keeps it, until a day of silence."""
+    """A value keeps its place until a day of silence."""
     sets = LabelSets(values=3)
     many = [("a", tenant, 1.0, 1.0) for tenant in "vvvvwwwxxyz"]
     buckets, meaning = buckets_of(table_of(many), sets, 0)
