@@ -1,12 +1,12 @@
-"""Simpler diagnosers for comparison on the same cases.
+"""Simpler diagnosers, for a comparison on the same cases.
 
-- chance: any of the causes.
-- phase: the phase whose mean grew most among the slow requests, with its most frequent cause.
-- BARO: the series with the largest robust z-score against the normal window, with the cause that
-the
-  series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
+- chance: one cause at random.
+- phase: among the slow requests, find the phase whose mean grew most; name the most frequent cause
+  of that phase.
+- BARO: find the series with the largest robust z-score against the normal window; name the cause
+  that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-None of them can report that there is no incident.
+These diagnosers always name a cause: they cannot report that there is no incident.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _robust(at_unix_ns: IntArray, values: FloatArray, question: Question) -> flo
     if normal.size < 5 or not now.size:
         return 0.0
     low, middle, high = np.quantile(normal, [0.25, 0.5, 0.75])
-    # As in the original scaler, a spread of zero counts as one.
+    # A spread of zero is replaced by one, as in the original scaler.
     spread = high - low if high > low else 1.0
     return float(np.abs((now - middle) / spread).max())
 
@@ -115,8 +115,10 @@ def _series(
             yield name, at, _counted(requests.received_unix_ns[column.codes == code], edges)
     starts = np.array([start.at_unix_ns for start in servers.starts], dtype=np.int64)
     yield "starts", at, _counted(starts, edges)
-    told = [start.config for start in servers.starts]
-    new = [start.at_unix_ns for n, start in enumerate(servers.starts) if told[n] not in told[:n]]
+    configs = [start.config for start in servers.starts]
+    new = [
+        start.at_unix_ns for n, start in enumerate(servers.starts) if configs[n] not in configs[:n]
+    ]
     yield "configs", at, _counted(np.array(new[1:], dtype=np.int64), edges)
 
 
@@ -172,11 +174,12 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Below these values no alert is set: a queue of 2 ms is not ten times worse than one of 0.2."""
+"""These values are added to both latencies before their ratio is computed, because an alert ignores
+smaller latencies: a queue of 2 ms is not ten times worse than a queue of 0.2 ms."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency that an alert would name: the one whose tail grew most, as a ratio."""
+    """Return the latency that an alert would name: the latency whose tail grew most, as a ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)
@@ -186,7 +189,7 @@ def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
 
 
 def tail_s(requests: Requests, metric: Metric, span: Span) -> float:
-    """Mean of the slowest requests; 0 if the latency is unknown."""
+    """Return the mean of the slowest requests in seconds; 0 if the latency is unknown."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = np.sort(latency[np.isfinite(latency)])
     return float(known[-max(1, round(_TAIL * known.size)) :].mean()) if known.size else 0.0

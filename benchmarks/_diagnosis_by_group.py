@@ -1,7 +1,8 @@
-"""Ask about each fault as every tenant, model and replica: is the first cause the same?
+"""For each fault, ask one question for every tenant, model and replica, and compare the first
+causes.
 
-A filter selects whose latency is explained. For groups that the fault did not slow, the right
-answer is "no incident"; these are counted separately.
+A filter selects the requests whose latency is explained. For groups that the fault did not slow,
+the correct answer is "no incident". These groups are counted separately.
 """
 
 from collections import Counter
@@ -27,11 +28,11 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """Label, value, first cause or verdict."""
+    """Label, value, and first cause or verdict."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
-    """Simulate one fault, and ask."""
+    """Simulate one fault, and ask for its cause without a filter and with each filter."""
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     requests = requests_of(data.request_table())
@@ -69,7 +70,7 @@ def compared(of: Everyone) -> Counter[str]:
 
 
 def table(found: Sequence[Everyone]) -> Iterator[str]:
-    """The counts by cause and by label; cases in which no request was slowed are omitted."""
+    """Yield the counts by cause and by label, as lines. Cases without slow requests are omitted."""
     seen = [each for each in found if each.first != QUIET]
     heading = f"{'one fault':22} {'cases':>5} {'asked':>6} {SAME:>6} {QUIET:>11} {OTHER:>6}"
     yield f"{heading}  other answers"
@@ -96,7 +97,8 @@ def table(found: Sequence[Everyone]) -> Iterator[str]:
         same = sum(first == everybody for first, everybody in named)
         rate = f"{same / len(named):.1%}" if named else "–"
         yield (
-            f"asked as every {label}: the first cause is everybody's in {same} of {len(named)}"
-            f" incidents ({rate}); {len(answers) - len(named)} of {len(answers)} have no incident"
+            f"asked as every {label}: the first cause equals the cause without a filter in "
+            f"{same} of {len(named)} incidents ({rate}); {len(answers) - len(named)} of "
+            f"{len(answers)} have no incident"
         )
     yield f"{len(found) - len(seen)} of {len(found)} faults slowed no request visibly."

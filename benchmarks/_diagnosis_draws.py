@@ -1,7 +1,7 @@
 """Draw simulated cases: causes, severity, fleet and load.
 
-Everything follows from a seed, so that a detector tuned on some cases is tested on others. The
-draws do not depend on the code of the detectors or of the baselines.
+A seed determines every case, so a detector can be developed on some cases and tested on others. The
+draws do not depend on the code of the detectors or of the simpler diagnosers.
 """
 
 import random
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from diagnosis.question import Span
+from replay.engine_config import EngineConfig
 from simulator import capacity
-from simulator.engine_config import EngineConfig
 from simulator.fault import CAUSES, Fault
 from simulator.faults import INJECTIONS
 from simulator.fleet_config import FleetConfig
@@ -21,7 +21,7 @@ KINDS = (SINGLE, PAIR, NONE)
 _MIX = (SINGLE, SINGLE, SINGLE, PAIR, NONE)
 
 _WARM_S = 40.0
-"""Time until an empty fleet with an empty cache is in its ordinary state."""
+"""Seconds until a fleet that starts with empty queues and caches is in its ordinary state."""
 _BEGAN_UNIX_NS = 1_750_000_000 * 10**9
 
 
@@ -41,7 +41,8 @@ class Drawn:
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the kind of each case: of five, three have one cause, one has two, one has none."""
+    """Return the kind of each case. Of five cases, three have one cause, one has two causes, and
+    one has no cause."""
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
     found: list[tuple[str, tuple[str, ...]]] = []
@@ -52,14 +53,15 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
         elif kind == PAIR:
             found.append((kind, _pair(draw)))
         else:
-            if not singles:  # each cause as often as the others
+            if not singles:  # draw each cause equally often
                 singles = [only] if only else draw.sample(CAUSES, len(CAUSES))
             found.append((kind, (singles.pop(),)))
     return found
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:
-    """Two causes that affect the same latency; otherwise an alert would name only one."""
+    """Return two causes that affect the same latency. With different latencies, an alert would
+    concern only one of the causes."""
     first = draw.choice(CAUSES)
     alike = [
         cause
@@ -70,7 +72,7 @@ def _pair(draw: random.Random) -> tuple[str, str]:
 
 
 def drawn(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Drawn:
-    """Draw the rest of a case."""
+    """Draw the rest of a case: fleet, load, severities."""
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
         max_num_seqs=draw.choice((64, 128, 256)),

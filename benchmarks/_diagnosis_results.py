@@ -1,4 +1,4 @@
-"""One case with its faults, what each diagnoser named, and its evaluation."""
+"""The result of one case: its faults, the causes that each diagnoser named, and the evaluation."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -8,12 +8,13 @@ from typing import Any
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""Minimum share of the excess of the smaller of two causes, for it to count as missed."""
+"""The smaller of two causes is counted as missed only if it contributed at least this share of the
+excess."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case, and what each diagnoser named, most likely first."""
+    """One case with the causes that each diagnoser named, most likely first."""
 
     number: int
     seed: int
@@ -36,8 +37,8 @@ class Result:
 
 
 def both_matter(of: Result) -> bool:
-    """Return whether each of two causes contributed at least a tenth of the excess; otherwise one
-    is masked."""
+    """Return whether each of two causes contributed at least a tenth of the excess. Otherwise the
+    larger one masks the smaller one."""
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
 
@@ -47,7 +48,7 @@ def larger(of: Result) -> str:
 
 
 def outcome(of: Result) -> str:
-    """Return the result of one case in a word."""
+    """Return the result of one case as one word."""
     if of.kind == NONE:
         return "FALSE ALARM" if of.verdict == "incident" else "right"
     if of.verdict != "incident":
@@ -62,28 +63,29 @@ def outcome(of: Result) -> str:
 
 
 def both_named(of: Result) -> bool:
-    """Return whether both causes are among the first three named."""
+    """Return whether both causes are among the first three that were named."""
     return set(of.causes) <= set(of.found[:3])
 
 
 def one_named(of: Result) -> bool:
-    """Return whether at least one of them is."""
+    """Return whether at least one of the causes is among the first three that were named."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Return how many single faults are named among these first places."""
+    """Return the share of single faults whose cause is among the first `places` causes; None
+    without cases."""
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
 def share(hits: Iterable[bool]) -> float | None:
-    """Return the share; None without cases."""
+    """Return the share of true values; None without values."""
     known = [*hits]
     return sum(known) / len(known) if known else None
 
 
 def passed(results: Sequence[Result]) -> bool:
-    """Return whether no bar is missed."""
+    """Return whether the results meet all bars."""
     first = first_named([each for each in results if each.kind == SINGLE], 1)
     both = share(both_named(each) for each in results if each.kind == PAIR and both_matter(each))
     alarms = share(each.verdict == "incident" for each in results if each.kind == NONE)
@@ -96,8 +98,8 @@ def passed(results: Sequence[Result]) -> bool:
 
 def read(text: str) -> Result:
     """Read a result from JSON."""
-    told: dict[str, Any] = json.loads(text)
-    for name, value in told.items():
+    fields: dict[str, Any] = json.loads(text)
+    for name, value in fields.items():
         if isinstance(value, list):
-            told[name] = tuple(value)
-    return Result(**told)
+            fields[name] = tuple(value)
+    return Result(**fields)

@@ -1,4 +1,4 @@
-"""Print each case as it finishes, and the totals."""
+"""Format each case as it finishes, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ BARS = "bars: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, fal
 
 
 def line(of: Result, done: int, whole: int) -> str:
-    """One finished case."""
+    """Return the line of one finished case."""
     shares = [f" {true:.0%}" for true in of.true_shares] or [""] * len(of.causes)
     truth = " + ".join(
         f"{cause} ×{severity:g}{brought}"
@@ -34,7 +34,7 @@ def line(of: Result, done: int, whole: int) -> str:
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """The totals of the results."""
+    """Yield the totals of the results."""
     singles = [each for each in results if each.kind == SINGLE]
     all_pairs = [each for each in results if each.kind == PAIR]
     pairs = [each for each in all_pairs if both_matter(each)]
@@ -79,15 +79,16 @@ def table(results: Sequence[Result]) -> Iterator[str]:
     seen = [each for each in singles if each.verdict == "incident"]
     abstained = sum(each.verdict == "insufficient_data" for each in results)
     yield (
-        f"Of {len(singles)} single faults {len(singles) - len(seen)} moved no tail enough to be "
-        f"seen; of the others {_percent(first_named(seen, 1)).strip()} are named first. "
+        f"{len(singles)} single faults, of which {len(singles) - len(seen)} did not raise the "
+        f"tail visibly; of the others, {_percent(first_named(seen, 1)).strip()} are named first. "
         f"{abstained} abstentions. {_unexplained(seen)}"
     )
     yield (
-        f"Of {len(all_pairs)} pairs {len(pairs)} have two causes with a tenth of the excess each: "
-        f"both are named among three in {_percent(share(map(both_named, pairs))).strip()}, one at "
-        f"least in {_percent(share(map(one_named, pairs))).strip()}.{_off(pairs)} In {len(hidden)} "
-        f"one hides the other; the larger is named first in "
+        f"{len(all_pairs)} pairs, of which {len(pairs)} have two causes with at least a tenth of "
+        "the excess each: both are among the first three in "
+        f"{_percent(share(map(both_named, pairs))).strip()}, at least one in "
+        f"{_percent(share(map(one_named, pairs))).strip()}.{_off(pairs)} In {len(hidden)} pairs "
+        "one cause masks the other; the larger is named first in "
         f"{_percent(share(each.found[:1] == (larger(each),) for each in hidden)).strip()}."
     )
     for severity in sorted({each.severities[0] for each in singles}):
@@ -104,7 +105,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _off(pairs: Sequence[Result]) -> str:
-    """Difference between reported and true shares."""
+    """Return the median difference between reported and true shares."""
     off = [
         abs(of.shares[of.found.index(cause)] - true)
         for of in pairs
@@ -113,7 +114,7 @@ def _off(pairs: Sequence[Result]) -> str:
     ]
     if not off:
         return ""
-    return f" The reported shares are {sorted(off)[len(off) // 2]:.0%} off in the median."
+    return f" The median error of the reported shares is {sorted(off)[len(off) // 2]:.0%}."
 
 
 def _percent(of: float | None) -> str:

@@ -1,11 +1,12 @@
-"""The sender of `ingest.py`: batches as the instrumentation encodes them, as fast as they are
+"""The sender of `ingest.py`: sends batches with the instrumentation's encoding as fast as they are
 accepted.
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-The instrumentation encodes some batches once. Before each sending, ids and times are overwritten in
-place, so that the sender costs little compared with the receiver. Prints one JSON object:
-acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent again.
+The instrumentation encodes some batches once. Before a batch is sent again, its ids and times are
+overwritten in place, so the sender needs little CPU time compared with the receiver. Prints one
+JSON object: acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent
+again.
 """
 
 import http.client
@@ -31,7 +32,7 @@ PAUSE_S = 0.2
 
 
 def record(chance: random.Random) -> RequestRecord:
-    """A request with all fields of a real one."""
+    """Return a record with all fields of a real request."""
     frontend, queue, prefill = (chance.expovariate(1 / mean) for mean in (0.01, 0.05, 0.2))
     tokens = chance.randrange(2, 800)
     decode = tokens * 0.02 * chance.uniform(0.5, 2)
@@ -73,7 +74,7 @@ def record(chance: random.Random) -> RequestRecord:
 
 
 class Batch:
-    """512 spans with new ids and times for each sending."""
+    """512 spans, with new ids and times for each sending."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
         resource = Resource(
@@ -98,7 +99,7 @@ class Batch:
             self._places.append((at, start, start + 9, span.end_time - span.start_time))
 
     def fresh(self) -> bytes:
-        """Return the body, as of requests that ended just now."""
+        """Return the body of a message whose requests ended just now."""
         body, now = self.body, time.time_ns()
         fresh = os.urandom(24 * SPANS)
         for number, (at, start, end, length) in enumerate(self._places):
@@ -111,7 +112,7 @@ class Batch:
 
 
 def by_grpc(port: int) -> Callable[[bytes], bool]:
-    """Send over a shared channel."""
+    """Return a function that sends over a shared channel."""
     channel = grpc.insecure_channel(f"127.0.0.1:{port}")
     export = channel.unary_unary(METHOD)
 
@@ -126,7 +127,7 @@ def by_grpc(port: int) -> Callable[[bytes], bool]:
 
 
 def by_http(port: int) -> Callable[[bytes], bool]:
-    """Send over a separate connection."""
+    """Return a function that sends over a separate connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/x-protobuf"}
 
@@ -144,7 +145,7 @@ def by_http(port: int) -> Callable[[bytes], bool]:
 
 
 def main() -> None:
-    """Send for this long, and report what was acknowledged."""
+    """Send for a given time, and print the number of acknowledged spans."""
     transport, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     chance = random.Random(1)
     batches = [Batch(chance, number % 4) for number in range(BATCHES)]

@@ -1,11 +1,11 @@
-"""The pages of Sloth for an SLO, to compare ours with on the same series.
+"""Sloth's page rules for an SLO, to compare with ours on the same series.
 
-Sloth's program is not needed: these are its formulas. An SLI over a window is
+This module repeats Sloth's formulas, so Sloth itself need not be installed. An SLI over a window is
 `(error query) / (total query)` (slok/sloth, internal/prometheus/recording_rules.go). A page fires
-where both windows of a pair are above `factor * error budget` (alert_rules.go), with the factor
-`share of the budget * period / long window` (internal/alert/alert.go). The windows of 28 and 30
-days, which it ships, and those of 7 days, which are its example, are the same as ours:
-tests/alerts/test_policy.py holds them against each other.
+if both windows of a pair are above `factor * error budget` (alert_rules.go), with the factor `share
+of the budget * period / long window` (internal/alert/alert.go). Sloth's built-in windows for
+periods of 28 and 30 days, and those of its example for 7 days, are equal to ours;
+tests/alerts/test_policy.py checks this.
 """
 
 from fractions import Fraction
@@ -26,12 +26,12 @@ def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
 
     Args:
         bad: the query of bad events over `[{{.window}}]`.
-        total: the same for all events.
+        total: the query of all events over `[{{.window}}]`.
         target: the share of events that should be good.
-        days: the SLO's period; one of `PERIODS_D`.
+        days: the SLO's period in days; one of `PERIODS_D`.
 
     Raises:
-        ValueError: Sloth has no windows for such a period, and refuses it.
+        ValueError: Sloth has no windows for this period, and would reject it.
     """
     if days not in PERIODS_D:
         raise ValueError(f"days is {days}; allowed: {', '.join(map(str, PERIODS_D))}")

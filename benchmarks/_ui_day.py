@@ -1,4 +1,5 @@
-"""The data of `ui.py`: a day of a million requests in SQLite, as `tailspan up` stores them."""
+"""The data for `ui.py`: a day of a million requests in SQLite, with the same rows as `tailspan up`
+stores."""
 
 import sys
 from dataclasses import replace
@@ -34,7 +35,7 @@ REPLICAS = 4
 
 
 def fill(url: str, number: int, end_s: int) -> None:
-    """Write a day of requests that are slower in the last hour, and the engines' samples."""
+    """Write a day of requests, which are slower in the last hour, and the engines' samples."""
     rng = np.random.default_rng(7)
     engine = open_database(url)
     begin(engine)

@@ -1,30 +1,34 @@
-"""Who is woken, when, and how often wrongly: three rules over the same days.
+"""Compare three alerting rules on the same days: how fast they page, and how often they page
+wrongly.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-The rules: the burn-rate pages of the objective that comes along, with its alert on absent counters;
-P99 > threshold for 5 minutes, given the exact P99; and more than 5 % bad over 5 minutes, for 5
-minutes. The last two have no data, and no alert, while the target is down.
+The rules are: (1) the burn-rate pages of the built-in objective, with its alert on absent counters;
+(2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
+for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
-Each pair of days is a quiet one and one with episodes, at random times: ten burns in one day; each
-kind of episode alone in its day, hangs (nothing ends for 10 minutes, then all that hung is bad) and
-absences (the target is down) included; and the same at one request a minute. Days have traffic that
-doubles by noon, 0.3 % bad requests at rest, and four harmless blips of some minutes.
+Each pair of days is a quiet day and a day with episodes at random times. There are days with ten
+burns, days with a single episode of each kind, and both again with one request per minute. The
+kinds include hangs (for 10 minutes no request ends, then all hung requests are bad) and absences
+(the target is down). The traffic doubles by noon, 0.3 % of the requests are bad without an episode,
+and each day has four harmless disturbances of some minutes.
 
-An episode deserves a page if users were hurt: more than 10 % of the requests that arrive in some
-five consecutive minutes of it, and at least ten requests in all. The first two numbers are what
-Google's App Engine SLA of 2015-10-17 (and Datastore's of 2016-08-16) calls downtime: "more than a
-ten percent Error Rate" for "a period of five consecutive minutes"; it uses neither burn rates nor
-budgets. Ten requests is our choice: a handful deserves no page. What never reaches a tenth of
-the traffic deserves no page by this definition, however long it lasts.
+An episode deserves a page if it affected users: in five consecutive minutes of it, more than 10 %
+of the arriving requests are bad. The whole episode must have at least ten bad requests. The first
+two numbers are the definition of downtime in Google's App Engine SLA of 2015-10-17 (and Datastore's
+of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive minutes".
+That definition uses neither burn rates nor budgets. The limit of ten requests is our choice. By
+this definition, an episode that never reaches a tenth of the traffic deserves no page, however long
+it lasts.
 
-The policy was chosen from its sources and looked at with other seeds (0 to 20, 1000 to 10020); days
-here are made of --seed, which is printed.
+The policy was chosen from its sources and checked with other seeds (0 to 20, 1000 to 10020). The
+days here are drawn from --seed, which is printed.
 
-- recall: of the episodes that deserve a page, those during which one was up;
-- precision: of the pages, those that were up during such an episode, or up to 5 minutes after it;
-- delay: from an episode's beginning to the page, where none was up already. The formula's is
-  factor · budget · long window / bad ratio, of the pair that is soonest.
+- recall: of the episodes that deserve a page, the share during which a page was active;
+- precision: of all pages, the share that was active during such an episode, or up to 5 minutes
+  after its end;
+- delay: time from an episode's beginning to the page, unless a page was already active. The formula
+  gives factor · budget · long window / bad ratio, for the pair that alerts first.
 """
 
 import argparse
@@ -70,7 +74,8 @@ class Kind(NamedTuple):
     bad_ratio: float
     minutes: float
     seen: str = "as it happens"
-    """Or "afterwards" (a hang), or "never" (the target is down)."""
+    """When the counters report the requests. "afterwards" means a hang, "never" means that the
+    target is down."""
 
 
 KINDS = (
@@ -97,12 +102,12 @@ QUIET = (
     Kind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
-"""Of a service with one request per minute."""
+"""Episodes of a service with one request per minute."""
 
 
 @dataclass(frozen=True)
 class Burn:
-    """One episode, in seconds since the first day began."""
+    """One episode, with times in seconds since the first day began."""
 
     kind: Kind
     from_s: int
@@ -125,13 +130,13 @@ class Days:
     burns: list[Burn]
     events: np.ndarray
     bad: np.ndarray
-    """(n,) int64, by steps of 15 s, as the counters have them."""
+    """(n,) int64: bad requests by steps of 15 s, as the counters report them."""
     absent: np.ndarray
-    """(n,) bool: there are no counters."""
+    """(n,) bool: True in steps without counters."""
 
 
 def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
-    """Draw two days from a seed, with these episodes in the second in random order."""
+    """Draw two days from a seed. The second day has these episodes in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S
@@ -172,7 +177,7 @@ def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests by step of `STEP_S`, by arrival.
-        hurt: (n,) those that were or will be bad.
+        hurt: (n,) requests that were bad or will be bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or hurt.sum() < LEAST_HURT:
@@ -182,8 +187,8 @@ def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
     return bool((bad * DOWNTIME.denominator > of * DOWNTIME.numerator).any())
 
 
-class Promise:
-    """The built-in objective, and its policy's pages."""
+class BuiltIn:
+    """The built-in objective, and the pages of its policy."""
 
     def __init__(self) -> None:
         (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
@@ -192,7 +197,7 @@ class Promise:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
-        """Detection time by the formula; None if the episode is over by then."""
+        """Detection time by the formula; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -200,22 +205,22 @@ class Promise:
         return min((float(s) for s in found if s and s <= kind.minutes * 60), default=None)
 
 
-def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
-    """As the live evaluator does."""
+def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
+    """Return the pages of the live evaluator."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
     history = History(0, buckets, STEP_S)
     pages: list[Page] = []
     incident: Incident | None = None
     for at_s in range(STEP_S, len(buckets) * STEP_S + 1, STEP_S):
-        incident = advance(incident, promise.objective, "page", history, at_s)
+        incident = advance(incident, built_in.objective, "page", history, at_s)
         if incident is not None and incident.ended_s is not None:
             pages.append(Page(incident.fired_s, incident.ended_s))
             incident = None
     if incident is not None:
         pages.append(Page(incident.fired_s, incident.last_s))
-    # An incident may continue into an absence: its page was already sent.
-    absent = _held(days.absent, promise.absent_for_s)
+    # An incident may continue into an absence. Its page was already sent.
+    absent = _held(days.absent, built_in.absent_for_s)
     up = [
         each
         for each in absent
@@ -225,15 +230,18 @@ def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """The exact P99 is above the threshold at every evaluation of five minutes."""
+    """Return the pages of the rule on the P99. It pages if the P99 is above the threshold in every
+    evaluation for five minutes."""
     bad, events = _over_window(days)
-    # The nearest rank, ⌈0.99·n⌉ of n, is a bad request if more requests are bad than lie above it.
+    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This request is bad if the
+    # number of bad requests is larger than the number of requests above it.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[Page]:
-    """More than 5 % are bad at every evaluation of five minutes."""
+    """Return the pages of the rule on the error rate. It pages if more than 5 % of the requests are
+    bad in every evaluation for five minutes."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -248,7 +256,8 @@ def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _held(condition: np.ndarray, for_s: int) -> list[Page]:
-    """Pages on a condition that holds for a while; changes within 5 min count as one page."""
+    """Return the pages for a condition that must hold for `for_s` seconds. Pages less than 5 min
+    apart are merged."""
     pages: list[Page] = []
     since_s: int | None = None
     for place, high in enumerate(condition.tolist(), 1):
@@ -268,7 +277,7 @@ def _held(condition: np.ndarray, for_s: int) -> list[Page]:
 
 @dataclass
 class Score:
-    """Of one rule, over all days."""
+    """The score of one rule, over all days."""
 
     days: int = 0
     pages: int = 0
@@ -300,7 +309,7 @@ def _during(page: Page, burn: Burn) -> bool:
 
 
 def replay(
-    title: str, kinds: Sequence[Kind], days: Iterable[Days], promise: Promise
+    title: str, kinds: Sequence[Kind], days: Iterable[Days], built_in: BuiltIn
 ) -> Iterator[str]:
     """Run every rule over all days; return the lines to print."""
     scores = {
@@ -312,8 +321,8 @@ def replay(
     burns: list[Burn] = []
     for each in days:
         burns += each.burns
-        ours.take(by_burn_rate(each, promise), each.burns)
-        p99.take(by_p99(each, promise.objective.target), each.burns)
+        ours.take(by_burn_rate(each, built_in), each.burns)
+        p99.take(by_p99(each, built_in.objective.target), each.burns)
         static.take(by_error_rate(each), each.burns)
     deserving = sum(burn.deserves for burn in burns)
     yield f"{title}: {deserving} of {len(burns)} episodes deserve a page"
@@ -324,35 +333,37 @@ def replay(
             f"{score.caught / max(deserving, 1):8.3f}{score.pages:7}{score.false_pages:7}"
             f"{score.false_pages / score.days:13.2f}{score.quiet_pages:15}"
         )
-    yield "\npaged during so many, and the median delay in minutes:"
+    yield "\nepisodes with a page, and the median delay in minutes:"
     yield f"{'':34} of  deserving    burn rate  formula          P99        > 5 %"
     for kind in kinds:
         these = [burn for burn in burns if burn.kind is kind]
-        formula_s = promise.detection_s(kind)
+        formula_s = built_in.detection_s(kind)
         yield (
             f"{kind.name:34}{len(these):3}{sum(burn.deserves for burn in these):11}"
-            f"{_told(ours, kind)}"
+            f"{_paged(ours, kind)}"
             f"{f'{formula_s / 60:9.1f}' if formula_s is not None else '        -'}"
-            f"{_told(p99, kind)}{_told(static, kind)}"
+            f"{_paged(p99, kind)}{_paged(static, kind)}"
         )
 
 
-def _told(score: Score, kind: Kind) -> str:
+def _paged(score: Score, kind: Kind) -> str:
     delays_s = score.delays_s[kind.name]
     delay = f"{statistics.median(delays_s) / 60:.1f}" if delays_s else "-"
     return f"{score.by_kind[kind.name]:6}{delay:>7}"
 
 
 def main() -> int:
-    """Replay, and print."""
+    """Replay the days and print the scores."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=10, help="of a quiet day and one with burns")
-    parser.add_argument("--seed", type=int, default=20_261_122, help="of the days")
+    parser.add_argument(
+        "--pairs", type=int, default=10, help="number of pairs of a quiet day and a day with burns"
+    )
+    parser.add_argument("--seed", type=int, default=20_261_122, help="seed of the simulated days")
     asked = parser.parse_args()
     number, seed = asked.pairs, asked.seed
-    promise = Promise()
+    built_in = BuiltIn()
     begun = time.monotonic()
 
     def alone(kinds: Sequence[Kind], per_s: float, run: int) -> Iterator[Days]:
@@ -362,7 +373,7 @@ def main() -> int:
 
     single, busy, quiet = (*KINDS, *OUTAGES), REQUESTS_PER_S, REQUESTS_PER_S_QUIET
     together = (two_days((seed, 0, pair), KINDS, busy) for pair in range(number))
-    print(f"seed {seed}, {busy:g} requests/s and {quiet * 60:g} a minute")
+    print(f"seed {seed}, {busy:g} requests/s and {quiet * 60:g} requests per minute")
     for title, kinds, days in (
         (f"\n{number} quiet days and {number} with ten burns", KINDS, together),
         (
@@ -371,12 +382,12 @@ def main() -> int:
             alone(single, busy, 1),
         ),
         (
-            f"\nthe same at one request a minute, {number * len(QUIET)} each",
+            f"\nthe same at one request per minute, {number * len(QUIET)} each",
             QUIET,
             alone(QUIET, quiet, 2),
         ),
     ):
-        for line in replay(title, kinds, days, promise):
+        for line in replay(title, kinds, days, built_in):
             print(line, flush=True)
     print(f"\n{time.monotonic() - begun:.0f} s")
     return 0

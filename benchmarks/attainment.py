@@ -1,17 +1,17 @@
-"""Whether `explain` calls an incident where an objective's attainment fell, and only there.
+"""Check that `explain` reports an incident where an objective's attainment fell, and only there.
 
     python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
 Each run draws an engine and a load from the seed, compresses the trace's time to reach that load,
-replays it on one simulated server and cuts it into windows. Each window is compared with the time
-before it, for first tokens within 500 ms and for 50 ms per token, 99 % of requests each. What a
-window should be called follows from counting alone:
+replays the trace on one simulated server and cuts it into windows. Each window is compared with the
+time before it, by two objectives: 99 % of first tokens within 500 ms, and 99 % of requests within
+50 ms per token. The true class of each window follows from the counts alone:
 
     fell   at least 5 points more requests broke the threshold than before: an incident
     held   at most 1 in 100 requests of the window broke it: no incident
-    other  neither; listed, and not judged
+    other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
 ISCA 2024): it is not part of this project; give its path.
@@ -37,8 +37,8 @@ from diagnosis.inputs.requests import BoolArray, Requests
 from diagnosis.latency.attainment import Threshold
 from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
+from replay.engine_config import EngineConfig
 from simulator import capacity, dataset
-from simulator.engine_config import EngineConfig
 from simulator.fleet_config import FleetConfig
 from simulator.token_lengths import ANSWERS, PROMPTS
 from simulator.trace import TraceRow, read_trace
@@ -47,12 +47,13 @@ from simulator.workload import Workload
 BUDGET: Final = 0.01
 THRESHOLDS_S: Final = {Metric.TTFT: 0.5, Metric.TPOT: 0.05}
 FELL: Final = 0.05
-"""Points of attainment, as a ratio."""
+"""Minimum loss of attainment, as a ratio."""
 
 WINDOW_S: Final = 150.0
 BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
-"""Mean share of the server's capacity that the trace uses; its busiest minutes use a third more."""
+"""Lowest and highest mean share of the server's capacity that the trace uses. The busiest minutes
+use a third more."""
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
 _SIMULATED_ROWS: Final = 12_000
@@ -60,7 +61,7 @@ _SIMULATED_ROWS: Final = 12_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The counts of one window, and the verdict on it."""
+    """The counts of one window, and its verdict."""
 
     run: int
     metric: Metric
@@ -81,11 +82,11 @@ class Window:
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Return arrivals whose rate varies by half within minutes, as in real traffic."""
+    """Return arrivals whose rate varies by half within minutes, like real traffic."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:
-        # The logarithm of the rate is a mean-reverting walk with a time constant of 10 min.
+        # The logarithm of the rate is a mean-reverting random walk with a time constant of 10 min.
         step_s = chance.expovariate(5.0 * np.exp(level))
         level += -level * step_s / 600.0 + chance.gauss(0.0, 0.3) * (2 * step_s / 600.0) ** 0.5
         at_s += step_s
@@ -94,7 +95,7 @@ def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
 
 
 def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator[Window]:
-    """Replay one draw and judge its windows."""
+    """Replay one draw and yield its windows with their verdicts."""
     chance = random.Random(f"{seed}/{run}")
     rows = simulated(chance) if trace is None else trace
     engine = EngineConfig(
@@ -147,7 +148,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Counted here independently of the measured code."""
+    """Return the attainment. It is counted without the code that is measured."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0
@@ -158,7 +159,7 @@ def _span(from_s: float, to_s: float) -> Span:
 
 
 def table(found: list[Window]) -> Iterator[str]:
-    """The printed totals."""
+    """Yield the lines of the printed totals."""
     yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
     for kind in ("fell", "held", "other"):
         mine = [each for each in found if each.kind == kind]
@@ -172,10 +173,13 @@ def table(found: list[Window]) -> Iterator[str]:
     held = [each for each in found if each.kind == "held"]
     called = _rate(sum(each.verdict == "incident" for each in fell), len(fell))
     silent = _rate(sum(each.verdict != "incident" for each in held), len(held))
-    yield f"incidents called where attainment fell: {called}; silence where it held: {silent}"
+    yield (
+        f"incidents reported where attainment fell: {called}; no incident reported where it "
+        f"held: {silent}"
+    )
     sized = _rate(sum(each.by_size == "incident" for each in fell), len(fell))
     false = _rate(sum(each.by_size == "incident" for each in held), len(held))
-    yield f"by the size of the growth alone, no objective given: {sized} called; {false} false"
+    yield f"by the size of the growth alone, without an objective: {sized} reported; {false} false"
     first = Counter(each.causes[0] for each in fell if each.causes)
     yield "first cause where it fell: " + ", ".join(
         f"{name} {count}" for name, count in first.most_common()
@@ -187,13 +191,16 @@ def _rate(part: int, whole: int) -> str:
 
 
 def main() -> int:
-    """Judge the windows; exit status 1 if more than one in ten is wrong."""
+    """Replay and print the totals; exit status 1 if more than one window in ten has a wrong
+    verdict."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="a CSV file")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
-    parser.add_argument("--runs", type=int, default=10, help="default 10; some 8 s each")
+    parser.add_argument(
+        "--runs", type=int, default=10, help="number of runs, about 8 s each; default 10"
+    )
     parser.add_argument("--each", action="store_true", help="print each window")
     asked = parser.parse_args()
     trace = None if asked.trace is None else read_trace(asked.trace)

@@ -1,9 +1,10 @@
-"""The bill of steady traffic over windows of an hour, a day and a month, and over a rolling deploy.
+"""Compute the bill of steady traffic over an hour, a day and a month, and over a rolling deploy.
 
     python benchmarks/bills.py
 
-Two requests per second on one H100 at $3.60 an hour: the cost grows with the window, the rates must
-not. Then the same day with pod-b replacing pod-a at noon. Nothing is stored.
+Two requests per second on one H100 at $3.60 an hour. The cost must grow with the window, and the
+rates must not. The day is then billed again with a rolling deploy: pod-b replaces pod-a at noon.
+The benchmark writes no files.
 """
 
 import sys
@@ -22,7 +23,7 @@ MONTH_S = 30 * DAY_S
 
 
 def cases() -> dict[str, Accounts]:
-    """The cases to bill."""
+    """Return the bills to compute, by title."""
     one = {"pod-a": (0, MONTH_S)}
     rolled = {"pod-a": (0, DAY_S // 2), "pod-b": (DAY_S // 2, DAY_S)}
     return {
@@ -34,7 +35,7 @@ def cases() -> dict[str, Accounts]:
 
 
 def main() -> None:
-    """Print a line for each."""
+    """Print one line per case."""
     head = ("bill", "requests", "idle", "engines", "an hour", "1M in", "1M out", "in")
     print(f"{'':<28}" + "".join(f"{name:>11}" for name in head))
     for name, accounts in cases().items():

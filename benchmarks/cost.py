@@ -1,12 +1,12 @@
-"""How long does the bill of a day take: ten million requests, sixteen engines that report each
-second?
+"""Measure how long the bill of a day takes: ten million requests, and sixteen engines that report
+every second.
 
     python benchmarks/cost.py [--requests 10000000]
 
-The requests pass through the product's rollup code, as in `query.py`; the 86,400 samples of each
-engine and its GPU are rows. Then the queries of `tailspan cost` and of the explorer's page run in
-this process: first on the rows of samples, then on their rollups. Prints both with their ratio, and
-the time of the rollup.
+The requests pass through the product's rollup code, as in `query.py`. The 86,400 samples of each
+engine and of its GPU are stored as rows. Then the queries of `tailspan cost` and of the explorer's
+Cost page run in this process, first on the rows of the samples and then on their rollups. Prints
+both times with their ratio, and the time of the rollup.
 """
 
 import argparse
@@ -44,7 +44,7 @@ ENGINES = query.MODELS * query.REPLICAS_EACH
 
 
 def sample(replica: int, second: int) -> EngineSample:
-    """An engine that is busy 70 % of the time."""
+    """Return a sample of an engine that is busy 70 % of the time."""
     return EngineSample(
         replica=f"replica-{replica}",
         engine=0,
@@ -71,7 +71,7 @@ def sample(replica: int, second: int) -> EngineSample:
 
 
 def gpu(replica: int, second: int) -> GpuSample:
-    """The GPU of that engine."""
+    """Return a sample of that engine's GPU."""
     return GpuSample(
         replica=f"replica-{replica}",
         gpu=f"GPU-{replica}",
@@ -121,13 +121,13 @@ PAGES_HOURS = (1, 6, 24)
 
 
 def answered(engine: Engine) -> dict[str, float]:
-    """Return the seconds of each query, the median of some rounds."""
+    """Return the median duration of each query in seconds, over some rounds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
     prices = load_prices()
 
     def a_bill(by: Sequence[str], hours: int) -> None:
-        told = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
-        assert bill(told, prices, by).total is not None
+        window_accounts = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
+        assert bill(window_accounts, prices, by).total is not None
 
     def page(hours: int) -> None:
         found = read_spending(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, prices)
@@ -141,7 +141,7 @@ def answered(engine: Engine) -> dict[str, float]:
 
 
 def median_s(ask: Callable[[], None]) -> float:
-    """Of ROUNDS."""
+    """Return the median duration of ROUNDS calls in seconds."""
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -151,14 +151,14 @@ def median_s(ask: Callable[[], None]) -> float:
 
 
 def size_mb(engine: Engine, file: Path) -> float:
-    """Size of the database file."""
+    """Return the size of the database file in MB."""
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.stat().st_size / 1e6
 
 
 def main() -> None:
-    """Fill, query, print."""
+    """Fill the database, run the queries, and print the times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=10_000_000)
     asked = parser.parse_args()

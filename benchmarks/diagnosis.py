@@ -1,13 +1,15 @@
-"""Are the causes of simulated slow tails named, compared with simpler diagnosers?
+"""Measure how often the causes of simulated slow requests are named, compared with simpler
+diagnosers.
 
     python benchmarks/diagnosis.py                            330 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --results FILE             continues where it stopped
-    python benchmarks/diagnosis.py --ask everyone --cases 66  each fault as every tenant, model, …
+    python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
+    …
 
-Of five cases, three have one fault, one has two, one has none. Severity, load, fleet, traffic and
-every arrival are drawn from the seed. The question is that of an alert: why did this latency, whose
-tail grew most, grow? Ctrl-C prints the results so far.
+Of five cases, three have one fault, one has two faults, and one has no fault. Severity, load,
+fleet, traffic and every arrival are drawn from the seed. The question is the one that an alert
+would raise: why did the latency whose tail grew most grow? Ctrl-C prints the results so far.
 """
 
 import argparse
@@ -48,8 +50,8 @@ from simulator.faults import INJECTIONS, world_of
 def judged(
     number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool = False
 ) -> Result:
-    """Simulate one case and ask every diagnoser about the latency that an alert would name, or the
-    one that shows the cause."""
+    """Simulate one case and ask every diagnoser. The question is about the latency that an alert
+    would name. With `symptom`, it is about the latency that shows the cause."""
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
@@ -85,15 +87,15 @@ def judged(
 
 
 def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ...]:
-    """Return the true shares of two causes, by simulating each alone: the mean of what each adds
-    alone and to the other (Shapley value)."""
+    """Return the true shares of two causes, from simulations with each cause alone. A share is the
+    mean of what the cause adds alone and what it adds to the other cause (Shapley value)."""
     world = world_of(case.config)
     usual_s = tail_s(both, metric, case.baseline)
     added_s = tail_s(both, metric, case.window) - usual_s
     alone_s = []
     for fault in case.config.faults:
-        told = requests_of(dataset.run(replace(world, faults=(fault,))).request_table())
-        alone_s.append(tail_s(told, metric, case.window) - usual_s)
+        requests_alone = requests_of(dataset.run(replace(world, faults=(fault,))).request_table())
+        alone_s.append(tail_s(requests_alone, metric, case.window) - usual_s)
     if added_s <= 0:
         return (0.0, 0.0)
     first = 0.5 + (alone_s[0] - alone_s[1]) / (2 * added_s)
@@ -103,7 +105,7 @@ def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ..
 def run(
     plan: Sequence[tuple[int, int, str, tuple[str, ...], bool]], jobs: int, limit_s: float
 ) -> Iterator[Result]:
-    """Yield the cases as they finish, until the limit."""
+    """Yield the results of the cases as they finish, until the time limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
         waiting: set[Future[Result]] = set()
@@ -133,18 +135,21 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=330)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
-    parser.add_argument("--cause", choices=CAUSES, help="single faults of this one alone")
+    parser.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
     parser.add_argument(
         "--ask",
         choices=("alert", "symptom", "everyone"),
         default="alert",
-        help="why did the latency grow whose tail grew most (default), or the one in which the"
-        " cause shows itself; or that one as every tenant, model and replica, single faults alone",
+        help=(
+            "which latency to ask about: the one whose tail grew most (default), the one that "
+            "shows the cause, or that one as every tenant, model and replica; the latter two "
+            "with single faults only"
+        ),
     )
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument("--jobs", type=int, default=2, help="cases to run at a time; default 2")
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
     parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="keep each case, as JSON lines"
+        "--results", type=Path, metavar="FILE", help="store each case, as JSON lines"
     )
     asked = parser.parse_args()
     if asked.ask == "everyone":
@@ -173,7 +178,8 @@ def main() -> int:
 
 
 def _everyone(asked: argparse.Namespace) -> int:
-    """Exit status 1 if more than one answer in twenty differs from the unfiltered one."""
+    """Run `--ask everyone`; exit status 1 if more than one answer in twenty differs from the answer
+    without a filter."""
     plan = [
         (number, asked.seed, kind, causes)
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))

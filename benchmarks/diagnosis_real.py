@@ -1,13 +1,13 @@
-"""Does `tailspan explain` name the fault injected into a real vLLM?
+"""Measure how often `tailspan explain` names the fault that was injected into a real vLLM.
 
     python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
 
 Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
-(python -m rig.faults), and explained from the database of a running Tailspan. Needs what `make
-vllm` needs, and an otherwise idle machine: the column `others` gives the CPUs used by other
-processes before and during the fault.
+(python -m rig.faults). Then the fault is explained from the database of a running Tailspan. Needs
+the same as `make vllm`, and an otherwise idle machine: the column `others` gives the CPUs used by
+other processes before and during the fault.
 """
 
 import argparse
@@ -31,7 +31,7 @@ HEADING = (
 
 
 def line(of: Judged) -> str:
-    """One fault and what was found, in a line."""
+    """Return the line of one fault and the causes found."""
     excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
         excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"
@@ -46,30 +46,30 @@ def line(of: Judged) -> str:
 
 
 def summary(all_of_them: Sequence[Judged]) -> str:
-    """How many were right."""
+    """Return a sentence with the number of correct answers."""
     faults = [each for each in all_of_them if each.cause != NO_INCIDENT]
     quiet = [each for each in all_of_them if each.cause == NO_INCIDENT]
-    told = [
+    parts = [
         f"{sum(each.right for each in faults)} of {len(faults)} faults named first "
         f"({len({each.cause for each in faults if each.right})} causes)"
     ]
     named = sum(each.cause in each.found[:3] for each in faults)
-    told.append(f"{named} among the first three")
+    parts.append(f"{named} among the first three")
     missed = sum(each.verdict == "no_incident" for each in faults)
     unsure = sum(each.verdict == "insufficient_data" for each in faults)
-    told.append(f"{missed} not seen, {unsure} abstained from")
+    parts.append(f"{missed} not detected, {unsure} without a verdict")
     if quiet:
-        told.append(f"{sum(not each.right for each in quiet)} of {len(quiet)} false alarms")
-    return "; ".join(told) + "."
+        parts.append(f"{sum(not each.right for each in quiet)} of {len(quiet)} false alarms")
+    return "; ".join(parts) + "."
 
 
 def cases_in(folders: Iterable[Path]) -> list[Path]:
-    """The recorded faults in these folders."""
+    """Return the folders of the recorded faults inside these folders."""
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
 
 
 def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> list[Path]:
-    """Record the faults."""
+    """Record the faults, and return their folders."""
     ensure()
     begun = time.monotonic()
     return record(
@@ -79,7 +79,7 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
         severity=severity,
         before_s=46.0,
         under_s=44.0,
-        tell=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
+        log_line=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
     )
 
 
@@ -88,11 +88,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cause", nargs="*", help=f"of {', '.join(FAULTS)}; default: all")
+    parser.add_argument(
+        "cause", nargs="*", help=f"causes to record, of {', '.join(FAULTS)}; default: all"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--severity", type=float, default=1.0, help="1 is plain to see")
+    parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
-    parser.add_argument("--tailspan", type=Path, help="the command, where it is another one")
+    parser.add_argument(
+        "--tailspan", type=Path, help="path of the command, if it is not the one beside this Python"
+    )
     asked = parser.parse_args()
     if unknown := set(asked.cause) - set(FAULTS):
         parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")

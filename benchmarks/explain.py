@@ -1,9 +1,11 @@
-"""How long does an explanation of a million requests take, compared with the limit of one second?
+"""Measure how long an explanation of a million requests takes, compared with the limit of one
+second.
 
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0]
 
-The requests are already columns; benchmarks/query.py measures reading them from a database. Half of
-them are in the baseline, half in the window, whose requests wait for KV blocks.
+The requests are already in memory as columns; benchmarks/query.py measures how long it takes to
+read them from a database. Half of the requests are in the baseline and half in the window. Those in
+the window wait for KV blocks.
 """
 
 import argparse
@@ -22,7 +24,7 @@ ROUNDS = 3
 
 
 def main() -> int:
-    """Measure, and print."""
+    """Measure and print the times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,7 +46,7 @@ def main() -> int:
             f" {best_s / given.limit_s:.2f} of the limit"
         )
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(f"most memory: {peak_mb:,.0f} MB")
+    print(f"peak memory: {peak_mb:,.0f} MB")
     return 0
 
 

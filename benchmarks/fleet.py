@@ -1,11 +1,12 @@
-"""The load of a fleet of 10, 1,000 and 100,000 GPUs on the collector, and the first limit it
-reaches.
+"""Compute the load of fleets of 10, 1,000 and 100,000 GPUs on the collector, and the limit that
+each fleet reaches first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
-Measured: the CPU time of a request, an engine sample and a GPU sample, from a message's bytes to
-SQLite and the totals of /metrics (without the transport and the evaluation of objectives, which
-`ingest.py` measures), and their bytes on the wire and on disk. The rest is multiplication.
+The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
+message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
+transport and the evaluation of objectives are not included; `ingest.py` measures them. The loads of
+the fleets are multiples of these numbers.
 """
 
 import argparse
@@ -48,7 +49,7 @@ from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
 FLEETS = (10, 1_000, 100_000)
 GPUS_EACH = 8
 SENDERS = 64
-"""Senders whose messages arrive together, and are committed together."""
+"""Number of senders whose messages arrive together and are committed together."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
@@ -61,7 +62,7 @@ class Unit(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """What arrives per second."""
+    """Messages and rows that arrive per second."""
 
     gpus: int
     engines: float
@@ -69,13 +70,14 @@ class Fleet(NamedTuple):
 
 
 def spans(number: int) -> list[bytes]:
-    """Messages of 512 requests."""
+    """Return messages of 512 requests each."""
     batch = _ingest_sender.Batch(random.Random(1), 0)
     return [batch.fresh() for _ in range(number)]
 
 
 def engines(number: int) -> list[bytes]:
-    """Messages of one complete sample, as an engine sends each second."""
+    """Return messages with one complete sample each, like those that an engine sends every
+    second."""
     resource = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.PROCESS_PID: 4242})
     now_ns = time.time_ns()
     found = []
@@ -98,7 +100,7 @@ def engines(number: int) -> list[bytes]:
 
 
 def gpus(number: int) -> list[bytes]:
-    """Messages of a machine's eight GPUs."""
+    """Return messages of a machine's eight GPUs."""
     now_ns = time.time_ns()
     values = {
         field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
@@ -123,7 +125,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
-    """Return the cost of a row of these messages."""
+    """Return the cost of one row of these messages."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{path}")
@@ -163,7 +165,7 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
 
 
 def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
-    """The limited resources, and this fleet's share of each."""
+    """Return the limited resources, and the share of each that this fleet uses."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
     week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))
@@ -177,7 +179,7 @@ def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    """Print the cost of a row, and the fleets."""
+    """Print the cost of one row, and the loads of the fleets."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests-per-gpu", type=float, default=2.0, help="a second")
     parser.add_argument("--gpus-per-engine", type=float, default=2.0)
@@ -202,8 +204,8 @@ def main() -> None:
         wire = sum(rate * each.wire_bytes for rate, each in zip(rates, units, strict=True))
         shares = sorted(limits(fleet, units), key=lambda each: -each[1])
         print(
-            f"\n{number:,} GPUs: {rates[0]:,.0f} requests, {rates[1]:,.0f} samples of engines and"
-            f" {rates[2]:,.0f} of GPUs a second; {wire / 1e6:,.2f} MB/s; first full:"
+            f"\n{number:,} GPUs: {rates[0]:,.0f} requests, {rates[1]:,.0f} engine samples and "
+            f"{rates[2]:,.0f} GPU samples per second; {wire / 1e6:,.2f} MB/s; first limit:"
         )
         for what, share in shares:
             print(f"  {share:>9.1%}  {what}")

@@ -1,13 +1,13 @@
-"""The memory bandwidth that our reader measures, compared with a known number of bytes.
+"""Compare the memory bandwidth that our reader measures with a known number of bytes.
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies one half of a buffer to the other, at 25, 50, 75 and 100 % of the time; each copy
-reads and writes all of it. The number of copies between two reads is counted, so the known rate
-does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is
-within 10 %.
+PyTorch copies one half of a buffer to the other, at 25, 50, 75 and 100 % of the time. Each copy
+reads one half and writes the other. The copies between two reads are counted, so the known rate
+does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is a
+difference of at most 10 %.
 
-Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it prints the reason and exits
+Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, it prints the reason and exits
 with 0.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from collector.gpus.nvml import NvmlReader  # found by the line above
+from collector.gpus.nvml import NvmlReader  # found through the path inserted above
 from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
@@ -34,7 +34,7 @@ LEAST_GIB = 0.5
 
 
 class Point(NamedTuple):
-    """One duty: known and measured bytes per second; medians over the reads."""
+    """One duty cycle: known and measured bytes per second, as medians over the reads."""
 
     duty: float
     known_bytes_per_s: float
@@ -42,7 +42,7 @@ class Point(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Measured to known."""
+        """Measured rate divided by the known rate."""
         return self.measured_bytes_per_s / self.known_bytes_per_s
 
 
@@ -55,17 +55,17 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy for this many reads; None if the reader reports nothing.
+    """Copy for this many reads, and return the medians; None if the reader reports no bandwidth.
 
     Args:
         duty: share of the time to copy.
-        copy: copies several times, waits for the end, and returns how many times.
-        look: returns what the reader measured since the last call, in bytes per second; None for
-            nothing.
-        looks: how many reads.
-        copied_bytes: what one copy moves, reading and writing.
-        clock: monotonic seconds.
-        pause: waits.
+        copy: copies several times, waits for the end, and returns the number of copies.
+        look: returns the bandwidth that the reader measured since the last call, in bytes per
+            second; None without a value.
+        looks: number of reads.
+        copied_bytes: bytes that one copy reads and writes.
+        clock: returns monotonic seconds.
+        pause: waits for a number of seconds.
     """
     known, measured = [], []
     look()
@@ -76,18 +76,18 @@ def measure(
             before_s = clock()
             copies += copy()
             pause((clock() - before_s) * (1 / duty - 1))
-        told = look()
+        bandwidth = look()
         taken_s = clock() - begun_s
-        if told is not None:
+        if bandwidth is not None:
             known.append(copies * copied_bytes / taken_s)
-            measured.append(told)
+            measured.append(bandwidth)
     if not known:
         return None
     return Point(duty, statistics.median(known), statistics.median(measured))
 
 
 def table(points: Sequence[Point]) -> list[str]:
-    """The printed table."""
+    """Return the printed table as lines."""
     lines = ["  duty  known TB/s  measured TB/s  ratio"]
     lines += [
         f"{each.duty:>5.0%}  {each.known_bytes_per_s / 1e12:>10.3f}"
@@ -100,7 +100,7 @@ def table(points: Sequence[Point]) -> list[str]:
 
 
 def why_not() -> str | None:
-    """Return why nothing can be measured here; None if it can."""
+    """Return the reason why this machine cannot run the measurement; None if it can."""
     reader = NvmlReader()
     try:
         gpus = reader.read().gpus
@@ -123,7 +123,8 @@ def why_not() -> str | None:
 
 
 def _unable(gpu: GpuReading) -> Absence | None:
-    """Return why a GPU cannot be measured; None if it can, at the latest at the second read."""
+    """Return the reason why a GPU cannot be measured; None if it can. A GPU may need a second read
+    before it reports a bandwidth."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is Why.FIRST_LOOK else why
 
@@ -133,12 +134,12 @@ def main(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> int:
-    """Print the table; 0, also if there is nothing to measure.
+    """Print the table. Return 0, even if the measurement is not possible.
 
     Args:
         words: options; None for those of the command line.
-        clock: monotonic seconds.
-        pause: waits.
+        clock: returns monotonic seconds.
+        pause: waits for a number of seconds.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -146,11 +147,17 @@ def main(
     parser.add_argument(
         "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {LEAST_GIB:g}"
     )
-    parser.add_argument("--seconds", type=int, default=5, help="looks at each duty, one a second")
+    parser.add_argument(
+        "--seconds", type=int, default=5, help="number of reads at each duty cycle, one per second"
+    )
     given = parser.parse_args(words)
     if given.gib < LEAST_GIB or given.seconds < 1:
-        parser.error(f"--gib must be at least {LEAST_GIB:g}, or caches answer; --seconds 1")
-    # Before PyTorch starts, so that both number the GPUs equally.
+        parser.error(
+            f"--gib must be at least {LEAST_GIB:g}, because smaller buffers fit into caches; "
+            "--seconds must be at least 1"
+        )
+    # This is set before PyTorch starts, so that PyTorch and the driver number the GPUs in the same
+    # way.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if reason := why_not():
         print(f"nothing measured: {reason}")
@@ -166,12 +173,12 @@ def main(
 
     def look() -> float | None:
         gpu = _ours(reader.read().gpus, uuid)
-        told: float | None = gpu.values.get(FIELD)
+        bandwidth: float | None = gpu.values.get(FIELD)
         if (why := _unable(gpu)) is not None:
             print(f"  the reader reports no bandwidth: {why}", file=sys.stderr)
-        if told:
-            peaks.append(told / gpu.values["dram_bandwidth_ratio"])
-        return told
+        if bandwidth:
+            peaks.append(bandwidth / gpu.values["dram_bandwidth_ratio"])
+        return bandwidth
 
     try:
         copy()
@@ -180,16 +187,19 @@ def main(
             print(f"nothing measured: {gpu.model_name} reports no bandwidth: {why}")
             return 0
         print(
-            f"{gpu.model_name}, PyTorch {torch.__version__}: {given.gib:g} GiB copied, median of"
-            f" {given.seconds} looks a duty"
+            f"{gpu.model_name}, PyTorch {torch.__version__}: {given.gib:g} GiB copied, median of "
+            f"{given.seconds} reads per duty cycle"
         )
         if gpu.processes is not None and len(gpu.processes) > 1:
-            print(f"{len(gpu.processes) - 1} others compute on it: what they move is measured, too")
+            print(
+                f"{len(gpu.processes) - 1} other processes use the GPU; their transfers are "
+                "measured as well"
+            )
         for duty in DUTIES:
-            pause(2 * LOOK_S)  # what came before is over
+            pause(2 * LOOK_S)  # Wait until earlier copies are complete.
             point = measure(duty, copy, look, given.seconds, 2 * size_bytes, clock, pause)
             if point is None:
-                print(f"nothing measured at {duty:.0%}")
+                print(f"no measurement at {duty:.0%}")
                 return 1
             points.append(point)
     finally:
@@ -215,12 +225,12 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """PyTorch's first GPU by the driver's name without its prefix; "" if unknown."""
+    """Return the driver's name of PyTorch's first GPU, without its prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """PyTorch's first GPU among the driver's."""
+    """Return the driver's GPU that is PyTorch's first GPU."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

@@ -1,15 +1,15 @@
-"""Measured and modelled bandwidth, MBU and the cost of a request over increasing load.
+"""Print measured and modelled bandwidth, MBU and the cost of a request under increasing load.
 
     tailspan up --no-explorer
     vllm serve FOLDER --load-format dummy --served-model-name llama
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
-The server has the plugin and sends to that Tailspan. FOLDER contains the config.json and the
-tokenizer of a Llama-3-8B; the weights are random.
+The server has the plugin and sends its data to the Tailspan of the first command. FOLDER contains
+the config.json and the tokenizer of Llama-3-8B. The weights are random.
 
-At each level, this many clients request answers of one length. The engine's and GPUs' data of that
-time are read from the database of `tailspan up`, without the first seconds of each level. On a
-machine without a GPU, its columns are "–".
+At each level, a number of clients request answers of one length. The data of the engine and its
+GPUs during that time is read from the database of `tailspan up`, without the first seconds of each
+level. On a machine without a GPU, the GPU columns contain "–".
 """
 
 import argparse
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from rig.load import Call, send  # found by the line above
+from rig.load import Call, send  # found through the path inserted above
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
 from roofline.errors import UnknownShapeError
@@ -42,32 +42,32 @@ from store.replicas.engine_starts import in_force
 
 NS = 10**9
 WARM_UP_S = 5.0
-TOLD_S = 10.0
-"""Time until the data has arrived and is stored."""
+STORED_S = 10.0
+"""Seconds to wait until the data has arrived and is stored."""
 NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load. `account` is None if the engine reported nothing."""
+    """The result of one load level. `account` is None if the engine sent no data."""
 
     clients: int
     seconds: float
     requests: int
     output_tokens: int
     cost_usd: float | None
-    """Of all requests; None if one has no price."""
+    """Cost of all requests of the level; None if one of them has no price."""
     account: Account | None
 
 
 class Refused(Exception):  # noqa: N818 -- a state, not a failure
-    """The server does not answer such requests."""
+    """The server rejects the requests."""
 
 
 def load(port: int, model: str, clients: int, seconds: float, prompt: int, output: int) -> Window:
-    """Keep this many requests in flight; return the time range in which the load was steady.
+    """Keep `clients` requests in flight. Return the time range in which the load was steady.
 
     Raises:
-        Refused: the server does not answer.
+        Refused: the server rejects a request.
     """
     begun_ns = time.time_ns()
     end_s = time.monotonic() + seconds
@@ -75,11 +75,11 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     def ask(client: int) -> None:
         number = 0
         while time.monotonic() < end_s:
-            # Prompts have no common prefix, so that no cache answers.
+            # Prompts have no common prefix, so that no part of a prompt is found in a cache.
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:
-                raise Refused(f"the server answers {answer.status} for the model {model!r}")
+                raise Refused(f"the server returns status {answer.status} for the model {model!r}")
             number += 1
 
     with ThreadPoolExecutor(clients) as pool:
@@ -88,26 +88,26 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
 
 
 def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
-    """Return the data of a time range.
+    """Return the data of one load level.
 
     Args:
         engine: the database.
         replica: the replica.
         clients: concurrent clients.
-        window: in which the load was steady.
+        window: the time range in which the load was steady.
     """
     mine = {"replica": replica}
-    told = request_table(
+    answered = request_table(
         engine, window, columns=["output_tokens", "cost_usd"], equals=mine
     ).to_pylist()
-    costs = [row["cost_usd"] for row in told]
+    costs = [row["cost_usd"] for row in answered]
     start = next((each for each in in_force(engine) if each.replica == replica), None)
     shape = None
     if start is not None and start.shape is not None:
         try:
             shape = read_shape(start.shape)
         except UnknownShapeError as error:
-            print(f"the model's shape is not known: {error}", file=sys.stderr)
+            print(f"the model's shape is unknown: {error}", file=sys.stderr)
     device = device_named(start.device if start is not None else None, peaks_in_force(os.environ))
     chunks = read_chunks(start.arguments) if start is not None else None
     gpus = gpus_of(gpu_table(engine, window, equals=mine), replica)
@@ -119,8 +119,8 @@ def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
     return Level(
         clients,
         (window.to_unix_ns - window.from_unix_ns) / NS,
-        len(told),
-        sum(row["output_tokens"] or 0 for row in told),
+        len(answered),
+        sum(row["output_tokens"] or 0 for row in answered),
         None if not costs or None in costs else sum(costs),
         accounts[0] if accounts else None,
     )
@@ -133,7 +133,7 @@ HEADER = (
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """The printed table."""
+    """Return the printed table as lines."""
     rows = [HEADER, *(_row(each) for each in levels)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
     lines = [
@@ -178,23 +178,25 @@ def _figure(value: float | None, scale: float = 1.0) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Increase the load, print; 0, also without a server."""
+    """Increase the load and print the results. Return 0, even without a server."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--port", type=int, help="the server's, on this machine")
-    parser.add_argument("--model", default="llama", help="its name of the model")
-    parser.add_argument("--replica", help="what it calls itself; HOST:PORT unless named")
+    parser.add_argument("--port", type=int, help="port of the server on this machine")
+    parser.add_argument("--model", default="llama", help="name of the model")
+    parser.add_argument("--replica", help="the server's service.instance.id; default HOST:PORT")
     parser.add_argument("--database", default="sqlite:///var/tailspan.db")
-    parser.add_argument("--concurrency", default="1,4,16,64,256", help="levels, by commas")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each level")
-    parser.add_argument("--prompt", type=int, default=512, help="words of a prompt")
-    parser.add_argument("--output", type=int, default=256, help="tokens of an answer")
+    parser.add_argument(
+        "--concurrency", default="1,4,16,64,256", help="numbers of clients, separated by commas"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of each level")
+    parser.add_argument("--prompt", type=int, default=512, help="words per prompt")
+    parser.add_argument("--output", type=int, default=256, help="tokens per answer")
     given = parser.parse_args(words)
     if given.seconds <= WARM_UP_S:
-        parser.error(f"--seconds must be more than the {WARM_UP_S:g} that are left out")
+        parser.error(f"--seconds must be more than {WARM_UP_S:g}, which are left out")
     if given.port is None:
-        print("nothing measured: name a server that may be loaded: --port")
+        print("nothing measured: give the port of a server to load with --port")
         return 0
     try:
         socket.create_connection(("127.0.0.1", given.port), 2).close()
@@ -208,12 +210,15 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{clients} clients for {given.seconds:g} s", file=sys.stderr)
         window = load(given.port, given.model, clients, given.seconds, given.prompt, given.output)
         steady.append((clients, window))
-    time.sleep(TOLD_S)
+    time.sleep(STORED_S)
     levels = [level(engine, replica, clients, window) for clients, window in steady]
     start = next((each for each in in_force(engine) if each.replica == replica), None)
     engine.dispose()
     if start is None:
-        print(f"no data from {replica}: --replica NAME, as tailspan requests shows it")
+        print(
+            f"no data from {replica}: give --replica NAME with the name that tailspan requests "
+            "shows"
+        )
         return 1
     print(f"{start.device}, {given.prompt} words in, {given.output} tokens out")
     print("\n".join(table(levels)))

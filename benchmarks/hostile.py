@@ -1,10 +1,11 @@
-"""What can hostile senders do to a collector: memory, delay of other senders, time to stop?
+"""Measure what hostile senders can do to a collector: memory, delay of other senders, time to stop.
 
     python benchmarks/hostile.py
 
-`tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
-bounded in count, bytes and time, and comes from 127.0.0.2; the other sender is 127.0.0.1. Each
-result is printed with its bar; the exit status is 1 if one is missed. Takes about a minute.
+Runs `tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
+limited in count, bytes and time. It comes from 127.0.0.2; the other sender has the address
+127.0.0.1. Each result is printed with its bar. The exit status is 1 if a bar is missed. Takes about
+a minute.
 """
 
 import gzip
@@ -39,7 +40,7 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = Limits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""64 KiB for each of the 1,024 messages that may be in flight: buffers of the transports."""
+"""Buffers of the transports: 64 KiB for each of the 1,024 messages that may be in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -55,7 +56,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result and its bar; a bar of None is for information."""
+    """A result and its bar. A bar of None means that the result is for information only."""
 
     what: str
     value: float
@@ -63,7 +64,7 @@ class Result(NamedTuple):
     unit: str
 
     def show(self) -> bool:
-        """Print one line; return whether the bar is met."""
+        """Print one line, and return whether the bar is met."""
         kept = self.bar is None or self.value <= self.bar
         bar = "" if self.bar is None else f"at most {self.bar:,.6g} {self.unit}"
         verdict = "" if self.bar is None else "ok" if kept else "MISSED"
@@ -103,7 +104,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Watch the memory; yields its largest growth."""
+    """Measure the memory. Yield a function that returns the largest growth in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -122,7 +123,7 @@ def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
 def post(
     server: Server, body: bytes, kind: str, *, source: tuple[str, int], packed: bool = False
 ) -> tuple[int | None, float]:
-    """Send a message with the token; return the status (None for a closed connection) and
+    """Send a message with the token. Return the status (None for a closed connection) and the
     seconds."""
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
@@ -142,7 +143,7 @@ def post(
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field of protobuf that holds bytes."""
+    """Return a protobuf field that contains bytes."""
     length, digits = len(content), b""
     while length > 127:
         digits, length = digits + bytes([length & 127 | 128]), length >> 7
@@ -150,20 +151,20 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """As many values as allowed."""
+    """Return JSON with as many values as allowed."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Spans with as many attributes as allowed, each of two bytes: eight million of them."""
+    """Return spans with as many attributes as allowed: eight million, each of two bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Spans that become rows, with the minimum content and new ids each time."""
+    """Return spans that become rows, with the minimum content and new ids each time."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -180,7 +181,7 @@ def rows(count: int) -> bytes:
 
 
 def unauthenticated(server: Server) -> list[Result]:
-    """100 calls of 15 MiB on one connection, all without a token."""
+    """Send 100 calls of 15 MiB on one connection, all without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
         peak_mb(server) as grown,
@@ -195,12 +196,13 @@ def unauthenticated(server: Server) -> list[Result]:
     refused = codes["UNAUTHENTICATED"]
     return [
         Result("gRPC, 100 calls of 15 MiB without a token: memory", grown(), TRANSPORT_MB, "MB"),
-        Result("  of them not refused as unauthenticated", 100 - refused, None, ""),
+        Result("  calls that were not refused as unauthenticated", 100 - refused, None, ""),
     ]
 
 
 def stalled(server: Server) -> list[Result]:
-    """100 bodies of 15 MiB that stop before their end, and 30 such gzip bodies of 16 MiB."""
+    """Send 100 bodies of 15 MiB that stop before their end, and 30 gzip bodies of 16 MiB that stop
+    as well."""
     results = []
     bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
     for what, count, body, length, more in (
@@ -219,12 +221,13 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # From four addresses, because one may use only half of the total.
+                # The connections come from four addresses, because one address may use only half of
+                # the total.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
                 )
-                with suppress(OSError):  # refused, or not read any further
+                with suppress(OSError):  # The connection is refused, or the server stops reading.
                     sender.sendall(head + body)
             time.sleep(1)
         results.append(Result(f"{what}: memory", grown(), BUDGET_MB + TRANSPORT_MB, "MB"))
@@ -232,8 +235,8 @@ def stalled(server: Server) -> list[Result]:
 
 
 def idle(server: Server) -> list[Result]:
-    """1,500 connections that send nothing, then a probe, a scrape and a message of another
-    sender."""
+    """Open 1,500 connections that send no data, then send a probe, a scrape and another sender's
+    message."""
     size = server.log.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
         for port, count in ((server.http, 1000), (server.metrics, 500)):
@@ -263,7 +266,8 @@ def idle(server: Server) -> list[Result]:
 
 
 def delays(server: Server, seconds: float) -> list[float]:
-    """How long another sender's message of one row takes, four per second."""
+    """Send four messages of one row per second from another sender. Return how long each of them
+    takes."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -274,9 +278,10 @@ def delays(server: Server, seconds: float) -> list[float]:
 
 
 def delayed(server: Server) -> list[Result]:
-    """The delay of another sender's message alone, and behind those of one hostile sender."""
+    """Measure the delay of another sender's messages, first alone and then behind the messages of a
+    hostile sender."""
     alone = statistics.median(delays(server, 3))
-    results = [Result("An innocent message alone: median", alone, None, "s")]
+    results = [Result("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
         ("JSON", JSON, costly_json()),
         ("protobuf", PROTOBUF, costly_protobuf()),
@@ -285,10 +290,10 @@ def delayed(server: Server) -> list[Result]:
         packed, statuses, over = gzip.compress(body, 6), Counter[int | None](), threading.Event()
 
         def attack(
-            packed: bytes, kind: str, over: threading.Event, told: Counter[int | None]
+            packed: bytes, kind: str, over: threading.Event, statuses: Counter[int | None]
         ) -> None:
             while not over.is_set():
-                told[post(server, packed, kind, source=HOSTILE, packed=True)[0]] += 1
+                statuses[post(server, packed, kind, source=HOSTILE, packed=True)[0]] += 1
 
         threads = [
             threading.Thread(target=attack, args=(packed, kind, over, statuses)) for _ in range(8)
@@ -314,7 +319,7 @@ def delayed(server: Server) -> list[Result]:
 
 
 def stopping(server: Server) -> list[Result]:
-    """SIGTERM with eight costly messages queued."""
+    """Send SIGTERM while eight costly messages are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:
@@ -333,12 +338,12 @@ def stopping(server: Server) -> list[Result]:
     final = sum(count for status, count in statuses.items() if status not in (200, 413, 429, 503))
     return [
         Result("SIGTERM with eight costly messages queued: stopped after", took, MAX_STOP_S, "s"),
-        Result("  answered neither as final nor as retryable", final, 0, ""),
+        Result("  messages without a final or retryable answer", final, 0, ""),
     ]
 
 
 def main() -> None:
-    """Run and print."""
+    """Run all attacks and print the results."""
     kept = True
     with (
         tempfile.TemporaryDirectory(prefix="tailspan-hostile-") as name,

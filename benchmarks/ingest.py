@@ -1,12 +1,12 @@
-"""How many request spans per second are committed end to end, and in how much memory?
+"""Measure how many request spans per second are committed end to end, and in how much memory.
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-`tailspan up` without the explorer, on an empty SQLite database. One sender, in a separate process,
-waits for each acknowledgement; batches have 512 spans as the instrumentation encodes them, with new
-ids and times. The rows in the database are counted afterwards. With `--phoenix`, arize-phoenix is
-installed into a separate environment and gets the same spans. It acknowledges before it commits, so
-the rows in its database count.
+Runs `tailspan up` without the explorer, on an empty SQLite database. One sender, in a separate
+process, waits for each acknowledgement. Batches have 512 spans in the instrumentation's encoding,
+with new ids and times. The rows in the database are counted afterwards. With `--phoenix`,
+arize-phoenix is installed into a separate environment and receives the same spans. Phoenix
+acknowledges before it commits, so the rows in its database are counted.
 """
 
 import argparse
@@ -34,17 +34,17 @@ DOES = {
     "collector.otlp.message_reader": "reads spans",
     "store.columns.adbc_process": "reads columns",
 }
-"""The task of each child of `tailspan up`, by its module."""
+"""The task of each child process of `tailspan up`, by its module."""
 
 
 class Result(NamedTuple):
-    """One run."""
+    """The result of one run."""
 
     what: str
     committed: int
     seconds: float
     cpu_s: dict[str, float]
-    """By the process' task."""
+    """CPU seconds by the process's task."""
     memory_mb: list[float]
     note: str = ""
 
@@ -54,7 +54,7 @@ class Result(NamedTuple):
         return self.committed / self.seconds
 
     def show(self) -> None:
-        """One line."""
+        """Print the result as one line, and one line per process."""
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
@@ -74,15 +74,18 @@ class Result(NamedTuple):
 
 
 def family(pid: int) -> list[int]:
-    """A process and its children."""
+    """Return the ids of a process and its children."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [each for thread in threads for each in (thread / "children").read_text().split()]
     return [pid, *map(int, children)]
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """User and system time of a process and its children, by task."""
-    used = {"receives, commits": _cpu_s(pid, 11), "children that ended": _cpu_s(pid, 13)}
+    """Return the CPU time of a process and its children, by task."""
+    used = {
+        "receives, commits": _cpu_s(pid, 11),
+        "child processes that have ended": _cpu_s(pid, 13),
+    }
     for child in family(pid)[1:]:
         what = DOES.get(_module(child), "other children")
         used[what] = used.get(what, 0.0) + _cpu_s(child, 11)
@@ -90,24 +93,26 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """The time used between two readings, without zeros."""
+    """Return the CPU time used between two readings, except for tasks that used none."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of a process and its children; shared memory (libraries) counts once."""
+    """Return the memory of a process and its children in MB. Shared memory (libraries) counts
+    once."""
     return sum(map(_memory_mb, family(pid)))
 
 
 def _module(pid: int) -> str:
-    """The module that `python -m` runs."""
+    """Return the module that `python -m` runs in a process."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return words[words.index("-m") + 1] if "-m" in words else ""
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Two fields of a process' times, from this one on: its own, or those of ended children."""
+    """Return the sum of two fields of a process's times, starting at `first`: its own CPU time, or
+    the CPU time of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 
@@ -120,7 +125,7 @@ def _memory_mb(pid: int) -> float:
 def send(
     transport: str, port: int, seconds: float, pid: int
 ) -> tuple[dict[str, float], list[float]]:
-    """Run the sender; return its report, and the receiver's memory each second."""
+    """Run the sender. Return its report, and the receiver's memory in each second."""
     memory = [memory_mb(pid)]
     sender = subprocess.Popen(
         [sys.executable, str(SENDER), transport, str(port), str(seconds)],
@@ -139,14 +144,14 @@ def send(
 
 
 def rows(database: Path, table: str) -> int:
-    """Number of rows of a table; 0 without the table."""
+    """Return the number of rows of a table; 0 if the table does not exist."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop what was started here."""
+    """Stop a process that this benchmark started."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(30)
@@ -165,7 +170,7 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> No
 
 
 def tailspan(transport: str, seconds: float, folder: Path) -> Result:
-    """`tailspan up` without the explorer."""
+    """Measure `tailspan up` without the explorer."""
     database, log = folder / "tailspan.db", folder / "log"
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
     with log.open("wb") as output:
@@ -200,7 +205,7 @@ def tailspan(transport: str, seconds: float, folder: Path) -> Result:
 
 
 def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
-    """Send the same spans to Phoenix."""
+    """Measure Phoenix with the same spans."""
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
@@ -255,13 +260,19 @@ def _answers(url: str) -> bool:
 
 
 def main() -> None:
-    """Run and print."""
+    """Run the measurements and print them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--transport", choices=["grpc", "http"], action="append")
-    parser.add_argument("--phoenix", action="store_true", help="install and measure Phoenix, too")
+    parser.add_argument(
+        "--phoenix", action="store_true", help="install and measure Phoenix as well"
+    )
     parser.add_argument("--phoenix-seconds", type=float, default=20)
-    parser.add_argument("--phoenix-venv", type=Path, help="where it is, or is to be, installed")
+    parser.add_argument(
+        "--phoenix-venv",
+        type=Path,
+        help="folder of Phoenix's environment, which is created if necessary",
+    )
     given = parser.parse_args()
     transports = given.transport or ["grpc", "http"]
     with tempfile.TemporaryDirectory(prefix="tailspan-ingest-") as name:

@@ -1,10 +1,11 @@
-"""The cost of the step ledger for the engine core, without a server.
+"""Measure the cost of the step ledger for the engine core, without a server.
 
     python benchmarks/ledger.py [--steps 3000]
 
-Each step takes 10 ms of a simulated clock, so that one in ten also settles accounts and sends. The
-result is that of the quietest 200 steps, because other work on the machine varies. In a real server
-the CPU caches are full of the model's data, and the ledger costs two to three times as much.
+Each step takes 10 ms of a simulated clock, so that every tenth step also settles accounts and
+sends. The result is the cost of the quietest 200 steps, because other work on the machine varies.
+In a real server the CPU caches are full of the model's data, and the ledger costs two to three
+times as much.
 """
 
 import argparse
@@ -22,15 +23,15 @@ STRETCH = 200
 
 
 class Waiting(list[Any]):
-    """A queue like vLLM's."""
+    """A queue with vLLM's interface."""
 
     def peek_request(self) -> Any:
-        """The next request to be admitted."""
+        """Return the next request to admit."""
         return self[0]
 
 
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
-    """A scheduler whose batch is full, so that waiting requests keep waiting."""
+    """Return a scheduler whose batch is full, so that waiting requests keep waiting."""
     queue = Waiting(
         SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
     )
@@ -52,7 +53,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
-    """Microseconds of ledger work per engine step, over the quietest steps."""
+    """Return the microseconds of ledger work per engine step, over the quietest steps."""
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
 
@@ -93,7 +94,7 @@ def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print the costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

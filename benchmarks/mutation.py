@@ -1,10 +1,10 @@
-"""Do the tests notice when the code is wrong? Mutants of core modules, killed or survived.
+"""Measure whether the tests notice wrong code, by the mutants of core modules that they kill.
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project with one operator, constant or condition changed. It is killed if
-a test of its module fails. A fixed seed draws the changes, so a score changes only with the module
-or its tests.
+A mutant is a copy of the project with one operator, constant or condition changed. The mutant is
+killed if a test of the changed module fails. A fixed seed draws the changes, so a score changes
+only if the module or its tests change.
 """
 
 import argparse
@@ -52,8 +52,8 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""By name: a module, and the tests that must fail, in `tests/`. The changes are drawn by the name,
-so that they stay the same when the module moves."""
+"""Each module with the tests (in `tests/`) that should fail, by name. The name is the seed of the
+changes, so that they stay the same when the module moves."""
 
 SEED = 18
 LIMIT_S = 300
@@ -101,7 +101,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
 
 
 def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
-    """Draw `number` mutants of a module: the line that was changed, and the text."""
+    """Draw `number` mutants of a module. Yields the changed line and the mutant's text."""
     tree = ast.parse(source)
     count = sum(1 for _ in changes(tree))
     for chosen in sorted(random.Random(seed).sample(range(count), min(number, count))):
@@ -112,7 +112,7 @@ def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
 
 
 def passes(copied: Path, tests: tuple[str, ...]) -> bool:
-    """Whether the tests pass in a copy of the project; a hang fails them."""
+    """Return whether the tests pass in a copy of the project. A hang counts as a failure."""
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-q", "-m", "not real"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),
@@ -126,19 +126,21 @@ def passes(copied: Path, tests: tuple[str, ...]) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    if done.returncode not in (0, 1, 2):  # 2: a module that cannot be imported
+    if done.returncode not in (0, 1, 2):  # Status 2 means that a module cannot be imported.
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout.decode()[-2000:]}")
     return done.returncode == 0
 
 
 def main() -> int:
-    """Mutate, test, and print."""
+    """Create mutants, run their tests, and print the scores."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mutants", type=int, default=12, help="of each module (default 12)")
-    parser.add_argument("--only", default="", help="of the sample, by name")
-    parser.add_argument("--survivors", action="store_true", help="name the lines no test notices")
+    parser.add_argument("--mutants", type=int, default=12, help="mutants per module (default 12)")
+    parser.add_argument("--only", default="", help="only the module of this name")
+    parser.add_argument(
+        "--survivors", action="store_true", help="list the lines of mutants that no test notices"
+    )
     asked = parser.parse_args()
     killed_of_all, of_all = 0, 0
     with TemporaryDirectory() as folder:

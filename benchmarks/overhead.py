@@ -1,13 +1,14 @@
-"""The cost of the instrumentation for a server, compared with vLLM's own tracing.
+"""Measure the CPU cost of the instrumentation for a server, compared with vLLM's own tracing.
 
     python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
 
-Three real servers on this machine's CPU: plain, with vLLM's native tracing, with ours. They get the
-same load in short turns, round after round, so that other work on the machine disturbs all of them
-equally. They are restarted for each block, because memory layouts of processes differ. CPU time is
-that of the API server process with all its threads, from the start of a turn to the start of its
-next one, so that later exports count as well; its idle CPU time is measured first, subtracted, and
-reported. Differences are taken within a round; the mean has a 95 % interval (bootstrap over
+Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
+our plugin. In each round, every server gets the same load for a short turn, so that other work on
+the machine disturbs all servers equally. The servers are restarted for each block, because the
+memory layout of a process affects its speed. The CPU time is that of the API server process with
+all of its threads. It is measured from the start of a server's turn to the start of its next turn,
+so that later exports are included. The idle CPU time is measured first, subtracted and reported.
+Differences are computed within a round. Their mean is printed with a 95 % interval (bootstrap over
 rounds).
 """
 
@@ -34,7 +35,8 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 12.0
-"""Time to measure an idle server: two exports, at the default of one in five seconds."""
+"""Seconds for which an idle server is measured. They include two exports, because the default
+interval is five seconds."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -48,7 +50,8 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_s(self) -> float:
-        """CPU seconds of the API server process so far, over all threads, to the nanosecond."""
+        """Return the CPU seconds of the API server process so far, over all threads, with
+        nanosecond resolution."""
         total_ns = 0
         for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
             total_ns += int((thread / "schedstat").read_text().split()[0])
@@ -61,11 +64,11 @@ class Turns:
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
-    """Clock and CPU at the start of each turn, and after the last."""
+    """Clock and CPU time at the start of each turn, and after the last turn."""
     requests_per_s: list[float] = field(default_factory=list)
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """By turn, without the idle CPU time."""
+        """Return the CPU seconds per request of each turn, without the idle CPU time."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -100,7 +103,8 @@ def start(kind: str, endpoint: str) -> Server:
         "OTEL_SERVICE_NAME": kind,
     }
     if kind != "tailspan":
-        environ["VLLM_PLUGINS"] = "none"  # a plugin of no such name: ours stays out
+        # No plugin has this name, so vLLM does not load our plugin.
+        environ["VLLM_PLUGINS"] = "none"
     process = subprocess.Popen(
         serve.command(port, arguments),
         env=serve.environment(endpoint, environ),
@@ -110,7 +114,7 @@ def start(kind: str, endpoint: str) -> Server:
     )
     server = Server(kind, port, process)
     if not serve.wait_until_healthy(port, process):
-        raise SystemExit(f"the {kind} server did not come up")
+        raise SystemExit(f"the {kind} server did not start")
     return server
 
 
@@ -127,7 +131,7 @@ def load(server: Server, calls: list[Call], concurrency: int) -> float:
 def block(
     endpoint: str, calls: list[Call], rounds: int, concurrency: int, draw: random.Random
 ) -> dict[str, Turns]:
-    """Start the servers, run their turns, stop them."""
+    """Start the servers, run their turns, and stop them."""
     servers: list[Server] = []
     try:
         for kind in KINDS:
@@ -141,7 +145,8 @@ def block(
             server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        draw.shuffle(servers)  # the order stays: a server's turns are a round apart
+        # The order stays the same, so that the turns of a server are one round apart.
+        draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:
                 mine = turns[server.kind]
@@ -158,14 +163,16 @@ def block(
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print the costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", type=int, default=2, help="times the servers are started")
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each server in a block")
-    parser.add_argument("--requests", type=int, default=60, help="in one turn")
-    parser.add_argument("--tokens", type=int, default=32, help="output tokens of each request")
+    parser.add_argument(
+        "--blocks", type=int, default=2, help="how many times the servers are started"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="turns per server in a block")
+    parser.add_argument("--requests", type=int, default=60, help="requests per turn")
+    parser.add_argument("--tokens", type=int, default=32, help="output tokens per request")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--sink", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -190,7 +197,7 @@ def main() -> int:
 
 
 def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
-    """Means of the differences within a round, with their intervals."""
+    """Print the means of the differences within a round, with their intervals."""
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
         for kind in KINDS
@@ -227,7 +234,7 @@ def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
 def interval(
     columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
 ) -> tuple[float, float]:
-    """95 % interval of a statistic of paired columns, by bootstrap over their rows."""
+    """Return the 95 % interval of a statistic of paired columns, by bootstrap over their rows."""
     draw, rows = random.Random(2), list(zip(*columns, strict=True))
     seen = sorted(
         statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])

@@ -1,11 +1,11 @@
-"""How long do queries take: percentiles of a day of ten million requests, and a million rows?
+"""Measure how long queries take: percentiles of a day of ten million requests, and a million rows.
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
 The day's requests are drawn minute by minute as columns and pass through the product's rollup code
-into SQLite. Every request is in the sketches, but no row of it is written, which would take 6 GB
-and five minutes more. The million rows are written and read as rows. The cost of rollups is
-measured on rows written by the writer.
+into SQLite. Every request is in the rollups' sketches. Rows are not written for them, because they
+would take 6 GB and five more minutes. A million other requests are written and read as rows. The
+cost of rollups is measured on these rows.
 """
 
 import argparse
@@ -57,7 +57,8 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Requests of four models on sixteen replicas, by ten tenants of very different size."""
+    """Return the requests of one minute: four models on sixteen replicas, by ten tenants of very
+    different size."""
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
     share = 1 / np.arange(1, TENANTS + 1)
@@ -98,7 +99,7 @@ def minute(rng: np.random.Generator, requests: int) -> pa.Table:
 
 
 def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
-    """Labels."""
+    """Draw a column of label values."""
     return np.array([f"{what}-{each}" for each in range(number)])
 
 
@@ -118,7 +119,7 @@ def fill_day(engine: Engine, requests: int) -> None:
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Median and minimum of the seconds."""
+    """Return the median and the minimum of the seconds."""
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -128,7 +129,7 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float
 
 
 def line(what: str, took: tuple[float, float], most_s: float) -> None:
-    """A query's time and its limit."""
+    """Print the time of a query and the limit of this time."""
     print(
         f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
         f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
@@ -137,7 +138,7 @@ def line(what: str, took: tuple[float, float], most_s: float) -> None:
 
 
 def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable[[], object]:
-    """P50 to P99.9 of the day's TTFT."""
+    """Return a query for P50 to P99.9 of the day's TTFT."""
     window = Window(FROM_S * 10**9, (FROM_S + DAY_S) * 10**9)
 
     def ask() -> object:
@@ -149,7 +150,7 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
 
 
 def day(requests: int, folder: Path) -> None:
-    """Fill a day and query it."""
+    """Fill a day and run the queries on it."""
     engine = open_database(f"sqlite:///{folder}/day.db")
     begin(engine)
     began = time.process_time()
@@ -165,12 +166,12 @@ def day(requests: int, folder: Path) -> None:
         MOST_S,
     )
     line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MOST_S)
-    line("the same by model, of the whole day", best(ask_day(engine, ("model",), None)), MOST_S)
+    line("the same by model, over the whole day", best(ask_day(engine, ("model",), None)), MOST_S)
     engine.dispose()
 
 
 def rows(number: int, folder: Path) -> None:
-    """Write rows, with and without marks; roll them up; read them all."""
+    """Write rows with and without marks, compute their rollups, and read all rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     begin(engine)
     took_s = 0.0
@@ -190,18 +191,18 @@ def rows(number: int, folder: Path) -> None:
     rolled_s = time.process_time() - began
     each = 1e6 / number
     print(
-        f"CPU a request: written {took_s * each:.1f} µs, of which marks {marks_s * each:.2f};"
-        f" rolled up later {rolled_s * each:.1f} ({(marks_s + rolled_s) / took_s:.0%} of writing),"
-        f" {made:,} rollups"
+        f"CPU per request: {took_s * each:.1f} µs to write, including {marks_s * each:.2f} µs "
+        f"for marks; {rolled_s * each:.1f} µs to roll up later "
+        f"({(marks_s + rolled_s) / took_s:.0%} of writing), {made:,} rollups"
     )
     ever = Window(0, 2**63 - 1)
     page = tuple(stores.PAGE)
     many = tuple(dict.fromkeys([*page, *(c for c in REQUEST_COLUMNS if c not in IDS)]))[:MANY]
-    print(f"columns come the quick way: {slow_because(engine) or 'yes'}")
-    engine.dispose()  # and with it the reader: the first question starts one
+    print(f"rows are read as columns, the quick way: {slow_because(engine) or 'yes'}")
+    engine.dispose()  # This also closes the reader process. The first query starts a new one.
     began = time.perf_counter()
     request_columns(engine, ever, page)
-    print(f"the first question, which starts the reader: {time.perf_counter() - began:.2f} s")
+    print(f"the first query, which starts the reader process: {time.perf_counter() - began:.2f} s")
     for columns in (page, many):
         took = best(partial(request_columns, engine, ever, columns), rounds=5)
         line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MOST_S)
@@ -214,7 +215,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """A hundred per second, with every part."""
+    """Return a request with every part. The requests arrive at a hundred per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,
@@ -224,7 +225,7 @@ def each_row(number: int) -> RequestTimeline:
 
 
 def main() -> None:
-    """Print a line for each."""
+    """Run both measurements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=10_000_000)
     parser.add_argument("--rows", type=int, default=1_000_000)

@@ -1,11 +1,11 @@
-"""The cost of a scrape of `/metrics` in each format, and its parts.
+"""Measure the cost of a scrape of `/metrics` in each format, and of its parts.
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes, up to the limit of labels, with every feature enabled: every replica has
-answered this many requests in the last five minutes, each with different latencies, for 20 tenants,
-with prices; its engine and GPU report every field. As Prometheus asks: OpenMetrics with exemplars,
-and protobuf with native histograms.
+The fleets have several sizes, up to the limit of labels, and every feature is enabled. In the last
+five minutes, every replica has answered `--requests` requests of 20 tenants, with different
+latencies and with prices. Its engine and GPUs report every field. The formats are those that
+Prometheus requests: OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from collector.counters import Counters
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.families import recent_families
-from exporters.format.exposition import Exposition  # found by the line above
+from exporters.format.exposition import Exposition  # found through the path inserted above
 from exporters.format.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
@@ -65,7 +65,7 @@ WORK: dict[str, Any] = {
     "context_tokens_total": 60 * 32 * 8192,
     "decodes_total": 60 * 32,
 }
-"""Of an engine in a second."""
+"""The work of an engine in one second."""
 GPU: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 0.731)
 USD_PER_S = 0.0005
 ROUNDS = 7
@@ -73,7 +73,7 @@ OBJECTIVES = Path(__file__).parent.parent / "alerts" / "objectives"
 
 
 def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
-    """A replica's last five minutes."""
+    """Return the requests of a replica in the last five minutes."""
     random = np.random.default_rng(replica)
     latencies = random.lognormal(-1, 1, (5, number)).tolist()
     ago_ns = np.linspace(299, 1, number) * 1e9
@@ -113,7 +113,7 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
 
 
 def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
-    """The last minute of a replica's engine, with every field."""
+    """Return the samples of a replica's engine in the last minute, with every field."""
     return [
         EngineSample(
             replica=f"replica-{replica % 100}",
@@ -132,7 +132,7 @@ def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
 
 
 def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
-    """A replica's GPUs, with every field."""
+    """Return a replica's GPUs, with every field."""
     return [
         GpuSample(
             replica=f"replica-{replica % 100}",
@@ -148,7 +148,7 @@ def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
 
 
 def start(replica: int) -> EngineStart:
-    """The start of a replica's engine."""
+    """Return the start of a replica's engine."""
     of = machine(1)
     return EngineStart(
         replica=f"replica-{replica % 100}",
@@ -175,7 +175,7 @@ class Reader:
 
 
 def measure(fleet: int, number: int, gpus_each: int) -> None:
-    """Measure one fleet; print a line."""
+    """Measure one fleet and print a line."""
     now_unix_ns = time.time_ns()
     objectives = load([OBJECTIVES]).objectives
     exporter = PrometheusExporter(
@@ -202,7 +202,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         exporter.on_stored(batch, [])
         adding_s += time.process_time() - begun
     begun = time.process_time()
-    exporter._count(now_unix_ns)  # what still waits for more to be counted with
+    exporter._count(now_unix_ns)  # Count the requests that still wait in a batch.
     adding_s += time.process_time() - begun
     several = max(1, BULK // number)
     for first in range(0, fleet, several):
@@ -211,7 +211,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         recent.add(bulk)
         counting_s += time.process_time() - begun
     exposition = Exposition([exporter, rooflines, GpuReaderMetrics(lambda: [Reader()])])
-    told = [
+    formats = [
         timed(lambda format_=format_: exposition.write(format_))  # type: ignore[misc]
         for format_ in (Format.OPENMETRICS, Format.PROTOBUF)
     ]
@@ -220,29 +220,30 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
     requests = fleet * number
     print(
         f"{fleet:8}",
-        *(f"{len(written) / 1e6:9.2f} {took_ms:9.1f}" for took_ms, written in told),
+        *(f"{len(written) / 1e6:9.2f} {took_ms:9.1f}" for took_ms, written in formats),
         f"{quantiles_ms:14.1f} {rooflines_ms:10.1f}",
         f"{adding_s / requests * 1e6:15.1f} {counting_s / requests * 1e6:14.1f}",
     )
 
 
-def timed(told: Callable[[], Any]) -> tuple[float, Any]:
-    """Median CPU milliseconds of a call, and its result."""
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the median CPU milliseconds of a call, and its result."""
     took_ms = []
     for _ in range(ROUNDS):
         begun = time.process_time()
-        result = told()
+        result = call()
         took_ms.append((time.process_time() - begun) * 1e3)
     return statistics.median(took_ms), result
 
 
 def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
-    """Requests as the exporter counts them."""
+    """Return requests in the form in which the exporter counts them."""
     return RequestBatch.under(batch, Labels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:
-    """Memory of the windows of a replica; those of its model and tenants use as much again."""
+    """Return the memory of a replica's windows in kB. The windows of its model use the same amount,
+    and so do those of its tenants."""
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)
@@ -255,12 +256,12 @@ def held_kb(number: int) -> float:
 
 
 def main() -> int:
-    """Measure, and print."""
+    """Measure and print the costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=400, help="of each replica")
-    parser.add_argument("--gpus", type=int, default=1, help="of each replica")
+    parser.add_argument("--requests", type=int, default=400, help="requests per replica")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs per replica")
     parser.add_argument("--fleets", type=int, nargs="+", default=FLEETS, help="replicas")
     asked = parser.parse_args()
     print(

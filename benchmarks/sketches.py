@@ -1,8 +1,8 @@
-"""The cost and error of a quantile sketch, ours and DataDog's ddsketch.
+"""Measure the cost and error of a quantile sketch: ours and DataDog's ddsketch.
 
     python benchmarks/sketches.py [--values 200000]
 
-Both run in one process, in turns. ddsketch is installed into a separate folder.
+Both run in one process, taking turns. ddsketch is installed into a separate folder.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SHARES = (0.5, 0.95, 0.99, 0.999)
 
 
 def ddsketch(folder: str) -> Any:
-    """Return their class, installed into a folder."""
+    """Return the class of ddsketch, after installing the package into a folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, THEIRS]
     subprocess.run(pip, check=True)
     sys.path.append(folder)
@@ -39,20 +39,20 @@ def ddsketch(folder: str) -> Any:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of a call."""
+    """Return the CPU seconds of a call."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def each_by_itself(add: Callable[[float], None], values: list[float]) -> None:
-    """One call per value."""
+    """Call `add` for each value."""
     for value in values:
         add(value)
 
 
 def main() -> int:
-    """Measure, and print."""
+    """Measure and print the costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def compare(theirs_class: Any, number: int) -> None:
-    """Run both on the same values."""
+    """Run both sketches on the same values."""
     column = np.random.default_rng(1).lognormal(-1, 1, number)
     values = column.tolist()
     times: dict[str, list[float]] = {"ddsketch, singly": [], "ours, singly": [], "ours, column": []}
@@ -84,7 +84,7 @@ def compare(theirs_class: Any, number: int) -> None:
         ours = at_once.quantile_s(q)
         assert exact is not None
         assert ours is not None
-        off = [abs(told / exact - 1) for told in (theirs.get_quantile_value(q), ours)]
+        off = [abs(estimate / exact - 1) for estimate in (theirs.get_quantile_value(q), ours)]
         print(f"  p{q * 100:g}: ddsketch {off[0]:.2%}, ours {off[1]:.2%}")
 
 

@@ -1,10 +1,11 @@
-"""The cost of reporting one request, ours and vLLM's native tracing, without a server.
+"""Measure the cost of reporting one request, with our plugin and with vLLM's native tracing,
+without a server.
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Both run in one process of the real vLLM's environment, in turns, and include everything but the
-network: from the hook at a request's end to the serialised export, with the telemetry threads. Ours
-begins at the HTTP edge and reports five times as many values.
+Both run in one process of the real vLLM's environment, taking turns. The cost includes everything
+but the network: from the hook at a request's end to the serialised export, with the telemetry
+threads. Our plugin begins at the HTTP edge and reports five times as many values.
 """
 
 import argparse
@@ -29,7 +30,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """A request's state as vLLM's output processor has it at the end."""
+    """Return a request's state as vLLM's output processor has it at the end."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -56,7 +57,7 @@ def a_state() -> Any:
 
 
 def native(requests: int) -> float:
-    """CPU seconds per request reported by vLLM."""
+    """Return the CPU seconds per request with vLLM's native tracing."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import (
@@ -89,7 +90,7 @@ def native(requests: int) -> float:
 
 
 def ours(requests: int) -> float:
-    """CPU seconds per request reported by the plugin, from the HTTP edge on."""
+    """Return the CPU seconds per request with the plugin, from the HTTP edge on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
@@ -139,19 +140,23 @@ def ours(requests: int) -> float:
     for first in range(0, len(ended), 512):
         spans = []
         for tell in ended[first : first + 512]:
-            record, told = tell(), decode(settled)
-            assert isinstance(told, RequestAccount)
-            assert told.account.waited is not None
-            record.queue_parts = told.account.waited.parts
-            record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
-            record.others_prefill_tokens_max = told.account.others_prefill_tokens_max
+            record, accounted = tell(), decode(settled)
+            assert isinstance(accounted, RequestAccount)
+            assert accounted.account.waited is not None
+            record.queue_parts = accounted.account.waited.parts
+            record.prefill_parts, record.decode_parts = (
+                accounted.account.prefill,
+                accounted.account.decode,
+            )
+            record.others_prefill_tokens_max = accounted.account.others_prefill_tokens_max
             spans.append(span_of(record, resource))
         encode(spans)
     return (time.process_time() - begun) / requests
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """CPU seconds to encode one of our spans: OpenTelemetry's encoder, and ours."""
+    """Return the CPU seconds to encode one of our spans, with OpenTelemetry's encoder and with
+    ours."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode
@@ -200,11 +205,13 @@ def encoding(spans: int = 512) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Measure in vLLM's own environment, and print."""
+    """Measure in vLLM's own environment, and print the costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=4000, help="of each kind and round")
+    parser.add_argument(
+        "--requests", type=int, default=4000, help="requests of each kind per round"
+    )
     asked = parser.parse_args()
     if "TAILSPAN_INSIDE" not in os.environ:
         from rig.install import PYTHON, ensure

@@ -1,8 +1,9 @@
-"""How fast does each database write and read requests through the store's code?
+"""Measure how fast each database writes and reads requests through the store's code.
 
     python benchmarks/stores.py [--rows 200000]
 
-SQLite always; PostgreSQL if Debian's is installed; ClickHouse if chdb is.
+SQLite always runs, PostgreSQL if Debian's package is installed, and ClickHouse if chdb is
+installed.
 """
 
 import argparse
@@ -32,7 +33,7 @@ PAGE = ("received_unix_ns", "ttft_s", "tpot_s", "e2e_s", "queue_s", "tenant", "m
 
 
 def request(number: int) -> RequestTimeline:
-    """A request with all fields of an instrumented server."""
+    """Return a request with all fields of an instrumented server."""
     return RequestTimeline(
         trace_id=f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}",
         span_id=f"{number:016x}",
@@ -79,8 +80,10 @@ def request(number: int) -> RequestTimeline:
 
 @contextmanager
 def urls(kind: str) -> Iterator[str]:
-    """Yield a new database of each kind. Raises NotHereError or ImportError if it is not
-    installed."""
+    """Yield the URL of a new database of this kind.
+
+    Raises NotHereError or ImportError if the database is not installed.
+    """
     with ExitStack() as stack:
         if kind == "PostgreSQL":
             yield stack.enter_context(PostgreSQL()).url()
@@ -105,7 +108,8 @@ SIZE = {
 
 
 def measure(url: str, rows: int) -> str:
-    """Rows per second written, one submission after the other, and read as Arrow; bytes per row."""
+    """Measure three numbers: rows written per second (one submission after the other), rows read
+    per second as Arrow, and bytes per row."""
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]
@@ -131,7 +135,7 @@ def measure(url: str, rows: int) -> str:
 
 
 def main() -> None:
-    """Print a line for each."""
+    """Print one line per database."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=200_000, help="a multiple of 10,000")
     rows = parser.parse_args().rows

@@ -1,13 +1,13 @@
-"""When do our rules page, and when do Sloth's, on the same series in promtool?
+"""Compare when our rules and Sloth's rules page, on the same series in promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
 Each fault begins after seven hours of healthy traffic of one request per second, which fill the
-long windows of both rule sets. Series are scraped and rules evaluated every 30 s, as in many
-installations; the generated file has 15 s for pages. The time is from the fault's start to the
-first page. If ours is a ticket, the table marks it. "never" means not before the end of the
-observed time, which the table gives too.
+long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
+installations. In the generated file, pages are evaluated every 15 s. The time is from the fault's
+start to the first page. The table marks our alerts that are tickets. "never" means that no alert
+fired in the observed time, which the table contains as well.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _RATE: Final = STEP_S
 """Requests per step: one per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and the counter's increase per step; None if it is absent."""
+"""Seconds, and the counter's increase per step; None if the counter is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
@@ -50,14 +50,14 @@ page."""
 
 @dataclass(frozen=True)
 class Fault:
-    """One row of the table.
+    """One fault: a row of the table.
 
     Args:
-        name: what happens.
-        lasts_s: the observed time.
+        name: a description of the fault.
+        lasts_s: the observed time in seconds.
         series: values by series, from the first healthy step on.
-        target: the objective's.
-        days: the objective's period.
+        target: the objective's target.
+        days: the objective's period in days.
         bad: the query of bad events; empty for Tailspan's own counters.
         total: the query of all events.
     """
@@ -73,7 +73,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from a fault's beginning to the first of each; None for never."""
+    """Seconds from a fault's beginning to the first alert of each kind; None for never."""
 
     page_s: int | None
     ticket_s: int | None
@@ -112,7 +112,8 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Return Tailspan's series around a fault: all events, good ones, and other changes."""
+    """Return Tailspan's series before and during a fault: all events, good events, and other series
+    that change."""
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -135,19 +136,19 @@ _ALL_QUERY: Final = "sum(rate(http_requests_total[{{.window}}]))"
 _BAD_QUERY: Final = 'sum(rate(http_requests_total{code="500"}[{{.window}}]))'
 _HOUR_S: Final = 3_600
 _HANG_S: Final = 600
-"""How long clients of a hung engine wait before they give up."""
+"""Seconds that clients of a hung engine wait before they give up."""
 
 
 def faults() -> list[Fault]:
-    """Return the rows."""
+    """Return the faults, one per row of the table."""
     errors = {
         _OK: counter((HEALTHY_S, _RATE), (_HOUR_S, 0)),
         _FAILED: counter((HEALTHY_S, 0), (_HOUR_S, _RATE)),
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # Clients leave after ten minutes, one per second, in order of arrival; each such request is
-    # bad.
+    # Clients disconnect after ten minutes, one per second in order of arrival. Each of these
+    # requests is bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
@@ -226,7 +227,7 @@ spec:
 
 
 def rules(fault: Fault) -> str:
-    """Return our rules of a fault's objective and Sloth's, as one file."""
+    """Return our rules and Sloth's rules for a fault's objective, as one file."""
     if fault.bad:
         sources = [
             json.dumps({"type": "Prometheus", "spec": {"query": query}})
@@ -244,7 +245,7 @@ def rules(fault: Fault) -> str:
     assert not findings.errors, findings.errors
     ours = yaml.safe_load(tailspan_rules(findings.spec.objectives, EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(fault.target), fault.days))
-    # promtool evaluates groups in any order, but rules of one group in order.
+    # promtool evaluates the rules of one group in order, but groups in any order.
     every = [rule for each in (ours, theirs) for group in each["groups"] for rule in group["rules"]]
     return yaml.safe_dump({"groups": [{"name": "all", "rules": every}]})
 
@@ -259,7 +260,7 @@ def timeline(fault: Fault) -> Timeline:
     test = {
         "interval": f"{STEP_S}s",
         "input_series": [{"series": name, "values": v} for name, v in fault.series.items()],
-        # The test expects no alert, so promtool lists each instant with one.
+        # The test expects no alert, so promtool lists each instant that has an alert.
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{each}s", "exp_samples": []}
             for expr in QUESTIONS.values()
@@ -306,7 +307,7 @@ def _first_s(times: Sequence[str]) -> int | None:
 
 
 def shown(seconds: int | None) -> str:
-    """Return a length of time for the table."""
+    """Format a length of time for the table."""
     if seconds is None:
         return "never"
     hours, rest = divmod(seconds, 3_600)

@@ -1,16 +1,18 @@
-"""How long do the explorer's pages take in a browser, with a million requests in the window?
+"""Measure how long the explorer's pages take in a browser, with a million requests in the window.
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
 
-A day of requests is written to SQLite by the product's code, rolled up and counted as by `tailspan
-up`; then Debian's Chromium opens each page. Every round is a new browser profile and another
-minute; then the same address is opened again, as by a second viewer. "answer" is when the page's
-sentence is painted, "all" when its charts are drawn; further actions (another range, dragging over
-a chart) are measured until all is drawn. Times are from the page's own clock, because a measurement
-from outside waits until the page is idle. CPU is that of the explorer's process and its readers.
+The product's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan
+up` does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a
+different minute. Then the same address is opened again, as if by a second viewer. "answer" is the
+time until the page's first sentence is displayed. "all" is the time until its charts are drawn.
+Further actions (selecting another range, dragging over a chart) are measured until all charts are
+drawn. Times are from the page's own clock, because a measurement from outside waits until the page
+is idle. CPU is that of the explorer's process and its readers.
 
-The explorer reads the last day ahead when it starts; the first line gives the time of this, and of
-the root-cause page if it is opened before.
+When the explorer starts, it reads the last day. The first line gives two times: how long the
+explorer takes to read the last day, and how long the Root cause page takes if it is opened before
+that.
 """
 
 import argparse
@@ -45,7 +47,7 @@ FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
 WIDE = {"width": 1280, "height": 900}
 RANGED = [page.key for page in PAGES if page.of_a_range]
-"""The pages with a range."""
+"""The pages with a time range."""
 
 LOOKING = """
 window.looking = {
@@ -85,7 +87,7 @@ class Cpu:
         self._pid = pid
 
     def __call__(self) -> float:
-        """Seconds so far."""
+        """Return the CPU seconds so far."""
         return self._of(self._pid) / os.sysconf("SC_CLK_TCK")
 
     def _of(self, pid: int) -> int:
@@ -104,7 +106,7 @@ class Cpu:
 
 @contextmanager
 def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
-    """Run the explorer on a database; yields its address and CPU."""
+    """Run the explorer on a database; yields its address and its CPU time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -128,7 +130,7 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
 
 
 def opened(tab: Any, address: str) -> tuple[float, float]:
-    """Return the seconds until the answer is painted, and until everything is."""
+    """Return the seconds until the answer is painted, and until all charts are drawn."""
     began = time.time()
     tab.goto(address, wait_until="commit")
     answered = tab.evaluate("() => window.looking.answer")
@@ -138,27 +140,30 @@ def opened(tab: Any, address: str) -> tuple[float, float]:
 
 
 def pressed(tab: Any) -> float:
-    """Return the seconds from selecting a range until everything is drawn."""
+    """Return the seconds from selecting a range until all charts are drawn."""
     tab.evaluate("() => window.looking.after('click', ['last=6h'])")
     tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
     return float(tab.evaluate("() => window.looking.done"))
 
 
 def dragged(tab: Any) -> float:
-    """Return the seconds from dragging over part of the heatmap until the explanation is drawn."""
+    """Return the seconds from asking about a dragged part of the heatmap until it is explained."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
-    tab.evaluate("() => window.looking.after('mouseup', ['from=', 'to='])")
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
     tab.mouse.down()
     tab.mouse.move(area["x"] + area["width"] * 0.95, height + 20, steps=10)
     tab.mouse.up()
+    explain = tab.get_by_role("button", name="Explain it")
+    explain.wait_for()
+    tab.evaluate("() => window.looking.after('click', ['from=', 'to='])")
+    explain.click()
     return float(tab.evaluate("() => window.looking.done"))
 
 
 @dataclass
 class Times:
-    """Seconds, one per round."""
+    """Seconds of each round."""
 
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -169,7 +174,7 @@ class Times:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """The median, its share of the bar, minimum and maximum, and the CPU's median."""
+        """Return the median, its share of the bar, minimum and maximum, and the median CPU time."""
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
@@ -185,7 +190,8 @@ def measure(
     asked: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Print a page's line: opened, then used, each in new browser profiles."""
+    """Measure a page and print its lines: first opening the page, then the actions. Each round uses
+    a new browser profile."""
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in asked}
     for each in range(rounds):
@@ -196,7 +202,8 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            if name == next(iter(asked), ""):  # what is opened next was read by then
+            # Count only the first opening: afterwards the page's data is cached.
+            if name == next(iter(asked), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
             before = cpu()
@@ -225,7 +232,7 @@ def at_rest(cpu: Cpu) -> None:
 
 
 def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
-    """Print the line of an explorer that has just started."""
+    """Measure an explorer that has just started, and print its line."""
     with explorer(url, folder) as (address, cpu):
         context = browser.new_context(viewport=WIDE)
         context.add_init_script(LOOKING)
@@ -239,14 +246,15 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
         at_rest(cpu)
         took = time.perf_counter() - began - 1
         print(
-            f"why, opened at once after a start: answer {answered:.2f} s (CPU since the start"
-            f" {cold:.2f}); the last day is at hand {took:.0f} s after one (CPU {cpu():.2f})",
+            f"why, opened immediately after a start: answer {answered:.2f} s (CPU since the "
+            f"start {cold:.2f}); the last day is read {took:.0f} s after a start (CPU "
+            f"{cpu():.2f})",
             flush=True,
         )
 
 
 def requests_at(url: str, end_s: int, number: int) -> list[str]:
-    """Return ids of requests of different minutes."""
+    """Return ids of requests from different minutes."""
     engine = open_database(url, create=False)
     names = []
     for each in range(1, number + 1):
@@ -263,12 +271,14 @@ def requests_at(url: str, end_s: int, number: int) -> list[str]:
 
 
 def main() -> None:
-    """Print a line for each page."""
+    """Print one line per page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
-    parser.add_argument("--database", type=Path, help="keep it there, and use it again")
+    parser.add_argument(
+        "--database", type=Path, help="file in which to store the database, and to use it again"
+    )
     given = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:

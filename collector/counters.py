@@ -1,8 +1,8 @@
-"""The collector's own counters: what it received, and what became of it.
+"""The collector's own counters of received messages and items, by result.
 
 An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
-as `stored`, `skipped` or `refused`. Of a message that was not acknowledged only the items meant
-for the store count, as `unstored`, because the sender sends the message again.
+as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
+Therefore only the items that should have been stored are counted, as `unstored`.
 """
 
 import threading
@@ -22,13 +22,13 @@ class Report:
     """The counters at an instant."""
 
     items: Mapping[tuple[str, str, str], int]
-    """By (signal, result, reason); `stored` has no reason."""
+    """Items by (signal, result, reason); `stored` has no reason."""
     messages: Mapping[tuple[str, str, str], int]
-    """By (transport, signal, result)."""
+    """Messages by (transport, signal, result)."""
     truncated_texts: int
     listener_failures: int
     waiting_messages: int
-    """Received and not yet answered."""
+    """Messages that are received and not yet answered."""
     waiting_bytes: int
     last_commit_unix_ns: int | None
 
@@ -87,7 +87,7 @@ class Counters:
             self._last_commit_unix_ns = at_unix_ns
 
     def listener_failed(self) -> None:
-        """Count a listener that raised."""
+        """Count an exception of a listener."""
         with self._lock:
             self._listener_failures += 1
 
@@ -99,11 +99,11 @@ class Counters:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes received and not yet answered."""
+        """Return the size of the messages that are not yet answered."""
         return self._waiting_bytes
 
     def report(self) -> Report:
-        """Return all counters as of now."""
+        """Return the current values of all counters."""
         with self._lock:
             return Report(
                 items=dict(self._items),

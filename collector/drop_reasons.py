@@ -1,4 +1,4 @@
-"""Why an item was not kept: the reasons in counters and in answers to senders."""
+"""The reasons for not storing an item, as used in counters and in answers to senders."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ class Skip(StrEnum):
     """The item is not for Tailspan. It is acknowledged, ignored and counted."""
 
     NOT_A_REQUEST = "not_a_request"
-    """A span that is not a request's: of another scope, or without an outcome."""
+    """A span that does not describe a request: it has another scope, or no outcome."""
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
@@ -19,11 +19,11 @@ class Skip(StrEnum):
     NOT_AN_EVENT = "not_an_event"
     """A log record that is not one of our events."""
     NO_RECORDED_VALUE = "no_recorded_value"
-    """A data point with the flag for "no recorded value"."""
+    """A data point that is flagged as "no recorded value"."""
 
 
 class Refusal(StrEnum):
-    """The item is ours but wrong. It is refused as a partial success, and counted."""
+    """The item is for Tailspan, but invalid. It is refused in a partial success, and counted."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -34,22 +34,24 @@ class Refusal(StrEnum):
     """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """More engine starts than real engines can make (`collector/rows/engine_start_limits.py`)."""
+    """There are more engine starts than real engines can cause
+    (`collector/rows/engine_start_limits.py`)."""
     MISSING_START = "missing_start"
-    """A total without the time since which it counts."""
+    """A total without its start time."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """Before 2020, earlier than any vLLM."""
+    """The time is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """More than a day ahead of this machine's clock, which no time zone explains; or a sample or
-    start far ahead of the rest of its message."""
+    """The time is more than a day ahead of this machine's clock, which is more than a wrong time
+    zone explains; or a sample or start is far ahead of the rest of its message.
+    """
     TOO_OLD = "too_old"
-    """Older than the retention of rows."""
+    """The row is older than the retention."""
     TOO_YOUNG = "too_young"
     """A request in flight that has not run long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
-    """More than seven days."""
+    """The duration is longer than seven days."""
     NEGATIVE = "negative"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
@@ -62,7 +64,7 @@ class Refusal(StrEnum):
     """The parts of a phase differ from it by more than a millisecond, or some are missing; or the
     time to first token, or between two tokens, is longer than the request."""
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum that is not monotonic and cumulative: a lost export would lose counts."""
+    """A sum is not monotonic and cumulative, so a lost export would lose counts."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {

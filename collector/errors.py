@@ -7,7 +7,7 @@ the codes are google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""A commit takes milliseconds; if the store is still busy after a second, it has a problem."""
+"""Pause that senders are asked to make. A commit usually takes milliseconds."""
 
 
 class CollectorError(Exception):
@@ -19,7 +19,7 @@ class ListenError(CollectorError):
 
 
 class SecurityError(CollectorError):
-    """Tokens or certificates are not usable; names the file, never a secret in it."""
+    """Tokens or certificates are not usable. The message names the file, but contains no secret."""
 
 
 class IntakeError(CollectorError):

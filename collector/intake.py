@@ -1,4 +1,4 @@
-"""From a message's bytes to its acknowledgement: read, store, notify listeners, answer.
+"""Processes a message: reads it, stores its rows, notifies listeners, and answers.
 
 Independent of the transport. An acknowledgement means committed; any other result is an
 `IntakeError`, which determines whether to retry. If a sender hangs up, its message is still
@@ -39,11 +39,11 @@ Step = Callable[[Batch, int], None]
 unix ns."""
 
 MAX_PEER_ROWS: Final = 8192
-"""Rows of one sender that may wait for their commit while its next message is read: what 16
-exporters with batches of 512 have under way. A transaction of that size takes about 0.3 s."""
+"""Maximum number of a sender's rows that wait for their commit while its next message is read. It
+allows 16 exporters with batches of 512. A transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
-"""How long the store counts as unavailable after a failure."""
+"""After a failure, the store is treated as unavailable for this time."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Intake:
         listeners: receive the rows after their commit.
         counters: count messages and items.
         clock_unix_ns: the current time.
-        limits: messages and bytes at once and per second; beyond them senders must retry.
+        limits: limits of messages and bytes, at once and per second; above a limit, senders must
+            retry.
         reading: reads messages; closed at the end.
         clock: monotonic seconds.
         forward: receives each stored message as it was sent.
@@ -64,8 +65,8 @@ class Intake:
         in_flight_listeners: receive reports of requests in flight after their commit.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted and the rows are stored without it.
-        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`. A sender that reads
-            the same clock is not refused for being ahead.
+        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`. Rows of a sender that
+            reads the same clock are therefore not refused as being in the future.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Whether the store accepted the last rows, or failed more than `STORE_RETRY_S` ago.
+        """Return whether the store accepted the last rows, or failed more than `STORE_RETRY_S` ago.
 
         After that time senders must try again, because only they can find out that the store has
         recovered.
@@ -161,17 +162,18 @@ class Intake:
 
         Args:
             signal: the type of the message.
-            body: as it was sent.
+            body: the message as it was sent.
             peer: the sender's address.
             json: whether the body is OTLP's JSON instead of protobuf.
             encoding: the compression: gzip or deflate; empty for none.
-            room: the memory reserved while it arrived; None if none is reserved yet.
+            room: the memory that was reserved for the message; None if not yet reserved.
 
         Returns:
             The answer to send. Every valid item is committed.
 
         Raises:
-            IntakeError: nothing is guaranteed to be stored; the error has the reason.
+            IntakeError: the message was not acknowledged. It is unknown whether its rows are
+                stored.
         """
         if self._stopping:
             raise StoppingError
@@ -189,7 +191,7 @@ class Intake:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # by `stop`, whose time is over
+            if task.cancelled():  # `stop` has cancelled it after its grace period
                 raise StoppingError from None
             raise
 
@@ -264,7 +266,7 @@ class Intake:
         for step in self._steps:
             try:
                 step(batch, arrived_unix_ns)
-            except Exception as error:  # a defect: rows without this step are better than none
+            except Exception as error:  # a defect: the rows are stored without this step
                 self.enriching.failed(error)
                 _log.exception("%s failed; the rows are kept without it", type(step).__name__)
                 failed = True
@@ -279,7 +281,7 @@ class Intake:
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
-            raise BusyError(f"the store accepts nothing at the moment: {error}") from error
+            raise BusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
             await asyncio.wrap_future(future)
         except ValueError as error:

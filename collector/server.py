@@ -1,4 +1,4 @@
-"""The collector as a whole: both OTLP receivers in front of one sink."""
+"""The collector: both OTLP receivers, and the sink that they share."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ ANSWER_S: Final = 1.0
 
 
 class Collector:
-    """Receives OTLP over gRPC and HTTP and acknowledges what the sink has committed.
+    """Receives OTLP over gRPC and HTTP, and acknowledges messages after the sink's commit.
 
     Args:
         sink: stores the rows.
@@ -50,7 +50,7 @@ class Collector:
         hosts: the names under which OTLP/HTTP may be addressed. Browsers cannot call gRPC.
         tls: of both receivers; None for plaintext.
         reading: reads messages; None to read them in this process.
-        clock: the current time; by default the system clock as far as it is corroborated.
+        clock: the current time; by default the system clock, unless senders contradict it.
         clock_unix_ns: instead of `clock`, a clock that never jumps.
         forward: receives each stored message as it was sent.
         gpu_listeners: receive GPU samples after their commit.
@@ -138,12 +138,12 @@ class Collector:
 
     @property
     def ready(self) -> bool:
-        """Whether it listens and the store is available."""
+        """Return whether the collector listens and the store is available."""
         return self._listening and self._intake.store_available
 
     @property
     def tasks(self) -> list[Task]:
-        """The parts that may fail independently."""
+        """Return the health of the parts that may fail independently."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
@@ -167,7 +167,7 @@ class Collector:
         """Listen on both ports.
 
         Raises:
-            ListenError: one of the ports is not available; then none is used.
+            ListenError: one of the ports is not available; the other is closed again.
         """
         await self._grpc.start()
         try:
@@ -178,10 +178,13 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Accept nothing new; answer current messages within `grace_s`, or as retryable."""
+        """Accept no new messages.
+
+        Answer current messages within `grace_s`; ask for a retry of the others.
+        """
         self._listening = False
         await self._intake.stop(grace_s)
-        # All calls are processed; what remains is to send their answers.
+        # All calls are processed; their answers must still be sent.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

@@ -33,7 +33,7 @@ from collector.normalise.spans import normalise_spans
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal: its address, how a message is read, and how it is answered."""
+    """A signal: its path, how to read its messages, and how to answer them."""
 
     name: str
     http_path: str
@@ -42,7 +42,7 @@ class Signal:
     request: type[Message]
     """The class of its messages."""
     read: Callable[[bytes, int], Batch]
-    """Converts a message in protobuf, received at a time (unix ns), to a batch.
+    """Converts a message in protobuf and its time of arrival (unix ns) to a batch.
 
     Raises MalformedError, or TooLargeError if it contains too much.
     """

@@ -1,4 +1,4 @@
-"""The interfaces of what stores rows and of what is notified of them."""
+"""The interfaces that store rows, and that are notified of stored rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -29,7 +29,7 @@ class Sink(Protocol):
             invalid; after any other exception the rows may be submitted again.
 
         Raises:
-            Exception: nothing was accepted; the rows may be submitted again.
+            Exception: the rows were not accepted; they may be submitted again.
         """
 
 
@@ -37,7 +37,7 @@ class Forward(Protocol):
     """Forwards messages to another backend. Never waits, never raises."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
-        """Accept a message as it was sent, with its path in OTLP/HTTP."""
+        """Accept an unchanged message, with the path of its signal in OTLP/HTTP."""
 
 
 class Listener(Protocol):

@@ -1,4 +1,4 @@
-"""For tests of senders: a sink in memory, and a collector in the background."""
+"""Helpers for tests of senders: a sink in memory, and a collector in the background."""
 
 import asyncio
 import threading
@@ -18,8 +18,8 @@ from telemetry.starts import EngineStart
 class MemorySink:
     """Keeps rows in lists.
 
-    While `held`, commits wait for `release`. Commits fail with `failure`, and `submit` raises
-    `refusal`, until these are None.
+    With `held`, commits wait until `release` is called. While `failure` is set, commits fail with
+    it. While `refusal` is set, `submit` raises it.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -83,7 +83,7 @@ class MemorySink:
 
 @contextmanager
 def background_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop on a thread of its own, for blocking clients."""
+    """Run an event loop on a separate thread, for blocking clients."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="background-loop")
     thread.start()
@@ -98,7 +98,7 @@ def background_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @contextmanager
 def running(collector: Collector) -> Iterator[Collector]:
-    """A started collector on a background loop; stopped at the end."""
+    """Start a collector on a background loop, and stop it at the end."""
     with background_loop() as loop:
 
         def wait(step: Coroutine[Any, Any, None]) -> None:

@@ -1,1 +1,2 @@
-"""The cost of requests, and the bill that they sum to. Pure: no clock, no socket, no SQL."""
+"""The cost of requests, and the bill that consists of these costs. Pure: no clock, socket or
+SQL."""

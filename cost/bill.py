@@ -1,16 +1,17 @@
-"""The bill: every second of every engine in dollars, assigned to a request or to a named rest.
+"""The bill: every second of every engine in dollars, assigned to a request or to another named
+line.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is their share of the engine's steps (from the ledger), `wasted` what the engine had to
-recompute after evictions, `idle` the time between steps, `loading` the time from the start of a
-process until its engine was ready. `unbilled` is the rest of the busy time: of requests that have
-not ended, or whose account was lost. It is negative if requests were billed more time than their
-engine reports busy. `idle` and `loading` are never negative. Without a ledger, an engine's time is
-divided by weighted tokens, and `priced_by` is `tokens`.
+`requests` is the requests' share of the engine's steps (from the ledger). `wasted` is the work that
+the engine repeated after evictions. `idle` is the time between steps. `loading` is the time from
+the start of a process until its engine was ready. `unbilled` is the rest of the busy time: steps of
+requests that have not ended, or whose account was lost. It is negative if requests were billed more
+time than their engine reports as busy. `idle` and `loading` are never negative. Without a ledger,
+an engine's time is divided by weighted tokens, and `priced_by` is `tokens`.
 
-For hours without engine data (an older database kept rollups of requests only), the bill contains
-requests and waste only.
+For hours without engine data, the bill contains requests and waste only. Older databases have
+rollups of requests only.
 
 Pure. Prices are the present ones, not those at the time of the request.
 """
@@ -30,8 +31,8 @@ from telemetry.accounts import Accounts, Cells
 
 
 class Unpriced(NamedTuple):
-    """A server without a price, and the device that no price entry matches; None if the device is
-    unknown."""
+    """A server without a price. `device` is the device that matches no price entry; None if the
+    device is unknown."""
 
     replica: str
     device: str | None
@@ -48,23 +49,23 @@ class Bill:
     by: tuple[str, ...]
     lines: Sequence[Line]
     groups: Sequence[Group]
-    """Most expensive first."""
+    """The most expensive group first."""
     rates: Mapping[str, Sequence[Rate]]
     """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """By replica and hour: how the cost of requests is divided into input and output tokens."""
+    """How the cost of requests is divided into input and output tokens, by replica and hour."""
     uptime: Uptime
 
     @property
     def total(self) -> Line | None:
-        """The sum of all lines; None if nothing has a price."""
+        """The sum of all lines; None if no line has a price."""
         return sum_lines(self.lines) if self.lines else None
 
     @property
     def engines(self) -> float:
-        """Mean number of engines up, over the time in which at least one was up. A pod that
-        replaced another does not count twice."""
+        """Mean number of engines up, over the time in which at least one was up. A pod and its
+        replacement count as one."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
@@ -72,9 +73,10 @@ class Bill:
         """Mean cost of the engines per hour, busy or not, over the time in which at least one was
         up.
 
-        Computed from engine-seconds: replicas that replaced each other are not added up.
+        The mean is computed from engine-seconds, so replicas that replaced each other are not added
+        up.
         """
-        if not self.uptime.up_s:  # one sample per engine: no time has passed
+        if not self.uptime.up_s:  # with one sample per engine, no time has passed
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
         return usd / self.uptime.up_s * 3_600
@@ -88,9 +90,9 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     """Compute the bill.
 
     Args:
-        accounts: of the window; the labels of its cells include those of `by`.
+        accounts: the accounts of the window; the labels of their cells include `by`.
         prices: the price list.
-        by: labels to group by, which may include `hour`; none for a single group.
+        by: labels to group by, which may include `hour`; empty for a single group.
     """
     uptime = uptime_of(
         accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts

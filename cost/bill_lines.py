@@ -1,5 +1,4 @@
-"""One line of the bill, a replica's hour: requests, recomputation, idle time, loading, unbilled
-rest.
+"""One line of the bill: the cost of a replica in one hour, by kind of time.
 
 Pure.
 """
@@ -18,10 +17,10 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """One replica in one hour. Dollars, except for the fields in seconds.
+    """The cost of one replica in one hour. In dollars, except for the fields in seconds.
 
     `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. If
-    `idle_usd` is unknown, it is contained in `requests_usd`.
+    `idle_usd` is unknown, `requests_usd` includes the idle cost.
     """
 
     replica: str
@@ -39,11 +38,14 @@ class Line:
     unbilled_usd: float
     priced_by: PricedBy | None
     loading_usd: float = 0.0
-    """For the time from the start of a process until its engine was ready."""
+    """Cost of the time from the start of a process until its engine was ready."""
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of at least one line, with replica "" and the first hour."""
+    """Return the sum of lines, with the replica "" and the first line's hour.
+
+    At least one line is required.
+    """
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -71,13 +73,13 @@ Key = tuple[str | None, int]
 
 
 class RequestPricing(NamedTuple):
-    """How the requests of a replica and hour are priced."""
+    """The price of the requests of a replica and hour."""
 
     line: Line | None
     usd_per_s: float
-    """Per second of the ledger."""
+    """Price per second of the ledger."""
     usd_per_weight: float | None
-    """Per weighted token; None if the ledger reports."""
+    """Price per weighted token; None if the ledger reports seconds."""
 
 
 def line_of(
@@ -90,9 +92,9 @@ def line_of(
     *,
     gone: bool,
 ) -> RequestPricing | None:
-    """Return a replica's line of an hour; None if it has no price.
+    """Return a replica's line of an hour, and the pricing of its requests; None if it has no price.
 
-    `gone` means that the engines' time is unknown, or known only in part.
+    `gone` means that the engines' time is unknown or only partly known.
     """
     replica, hour = key
     rated = [
@@ -136,10 +138,11 @@ def line_of(
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
-            return None  # there is nothing to divide
+            return None  # there are no requests to divide the time among
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # Negative only by rounding: `uptime` places busy time only where there was time for it.
+        # Only rounding could make it negative: `uptime` assigns busy time only to time in which the
+        # engine was up.
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
@@ -169,8 +172,9 @@ def line_of(
 
 
 def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
-    """Billed and wasted seconds of each cell, and whether it is lost; None if no ledger reports."""
-    told = cells.told["billed_s"]
+    """Return the billed and wasted seconds of each cell and whether its answers were lost; None if
+    no ledger reports."""
+    told = cells.reported["billed_s"]
     billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
     if not any(told[place] or billed[place] for place in places):
         return None

@@ -1,21 +1,22 @@
 """The highest request rate at which the objectives are met, estimated from noisy time ranges.
 
-Pure. The rate of the best range is a maximum over noise. It grows with the number of ranges,
-because some range receives more requests than its load implies, and some overloaded one is lucky.
-Both effects are removed:
+Pure. Taking the rate of the best range would overestimate. This maximum grows with the number of
+ranges: one range receives more requests than its load implies, or an overloaded range meets the
+objective by chance. The estimate removes both effects:
 
-1. Each range's requests are divided into two halves at random. Counts of independent arrivals
-   have independent halves, given the load. Ranges are ordered by one half; rates are measured
-   with the other, which the ordering did not use and so did not inflate.
-   Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed
-   distributions", Journal of Machine Learning Research 25 (2024).
+1. Each range's requests are divided into two halves at random. Given the load, the halves of
+   independent arrivals are independent. One half determines the order of the ranges. The other half
+   measures the rates, so the ordering cannot inflate them. Source: Neufeld, Dharamshi, Gao and
+   Witten, "Data thinning for convolution-closed distributions", Journal of Machine Learning
+   Research 25 (2024).
 2. Neighbours in that order are pooled into bands. The share of good requests is fitted by a
-   function that never rises with the rate, so a lucky range among bad ones is averaged with them.
-   Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical distribution function for sampling
-   with incomplete information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent
-   violators.
-3. A rate is sustainable if the fit is at least one standard error above the target, computed from
-   the differences between ranges: the end of such a fit is its least certain part.
+   function that never rises with the rate, so a range that is good by chance is averaged with bad
+   ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical distribution function for
+   sampling with incomplete information", Annals of Mathematical Statistics 26 (1955): pooling of
+   adjacent violators.
+3. A rate is sustainable if the fit is at least one standard error above the target. The standard
+   error is computed from the differences between ranges. The margin is required because such a fit
+   is least certain at its ends.
 """
 
 from collections.abc import Sequence
@@ -28,14 +29,14 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""The minimum number of requests. With fewer, a rate may meet an objective by luck."""
+"""The minimum number of requests. With fewer requests, a rate may meet an objective by chance."""
 BAND_REQUESTS: Final = 2_500
-"""Requests from which the rate of a band is measured: its standard error is 1/√2500 = 2 %."""
+"""Minimum number of requests to measure the rate of a band: its standard error is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""The minimum number of five-minute ranges in a band, so half an hour. A single range does not show
-how much ranges differ. With bands of one range, a fleet that was always overloaded by 20 % seemed
-to meet its objective in 14 of 80 simulations; with six, in none of 120."""
+"""The minimum number of five-minute ranges in a band: half an hour. A single range does not show
+how much ranges differ. With bands of one range, a fleet with a constant overload of 20 % seemed to
+meet its objective in 14 of 80 simulations; with six ranges, in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class ObjectiveCounts:
     good: IntArray
     """(n,) good requests in each range; all objectives have the same ranges."""
     every: IntArray
-    """(n,) all counted requests; 0 without requests."""
+    """(n,) all counted requests in each range; 0 without requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class SustainableRate:
     """The highest rate at which the objectives are met."""
 
     requests: int
-    """Requests counted by the objective with the most; 0 without an objective."""
+    """Number of counted requests, of the objective with the most; 0 without an objective."""
     rps: float | None
-    """The highest rate at which all objectives are met; None if there is none."""
+    """The highest rate at which all objectives are met; None if there is no such rate."""
 
     @property
     def known(self) -> bool:
-        """Whether enough requests were counted."""
+        """True if enough requests were counted."""
         return self.requests >= MIN_REQUESTS
 
 
@@ -70,9 +71,9 @@ def sustainable_rate(
     """Return the highest request rate at which all objectives are met.
 
     Args:
-        objectives: the counts of each in the same time ranges.
+        objectives: the counts of each objective, in the same time ranges.
         length_s: length of a range.
-        seed: of the thinning; the same seed gives the same answer.
+        seed: seed of the thinning; the same seed gives the same result.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -91,13 +92,14 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
-    # The other half of the requests was used to order the ranges.
+    # Twice the measured half, because the other half determined the order of the ranges.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
     return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """(n,) the band of each range, in their order; the last band takes the rest."""
+    """Return the band of each range, in their order, (n,). The last band includes the remaining
+    ranges."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -111,7 +113,8 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _met(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """(bands,) whether the objective is met in each, from the highest rate to the lowest."""
+    """Return whether each band meets the objective, from the highest rate to the lowest,
+    (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -129,11 +132,11 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """(n,) the block of each band, so that the share of good requests rises from block to block."""
+    """Return the block of each band, (n,). The share of good requests rises from block to block."""
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # a/b ≥ c/d as a·d ≥ c·b, which also holds for empty bands.
+        # Written as products: a/b ≥ c/d means a·d ≥ c·b, which is also defined for empty bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

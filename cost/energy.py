@@ -1,14 +1,14 @@
-"""Energy: joules of each replica's GPUs, assigned to requests or to idle time, and CO₂.
+"""Energy of each replica's GPUs in joules, assigned to requests or to idle time, and CO₂.
 
-Pure. Energy comes from counters, read at the ends of minutes, because power sensors sample too
-rarely for shorter times (a quarter of the time on an H100: arXiv 2312.02741). Over a replica's
-minutes, or hours in a long range,
+Pure. Energy is read from counters at the ends of minutes. Shorter times are not reliable, because
+power sensors sample too rarely (a quarter of the time on an H100: arXiv 2312.02741). For a
+replica's minutes (hours in a long range), the model is
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-a is the power of its GPUs without work, so idle energy is a·(T − busy). If the data has too few
-minutes, or too similar ones, idle time is given the same power as busy time, which overestimates
-idle energy. The rest belongs to the requests, by the bill's weights; energy of unbilled busy time
+a is the power of the GPUs without work, so idle energy is a·(T − busy). With too few or too similar
+minutes, idle time is given the same power as busy time, which overestimates idle energy. The rest
+of the energy belongs to the requests, divided by the bill's weights. Energy of unbilled busy time
 is not assigned.
 """
 
@@ -28,9 +28,9 @@ from telemetry.counter_series import CounterSeries
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum range of the busy share for a and b to be distinguishable."""
+"""Minimum range of the busy share from which a and b can be distinguished."""
 MOST_W: Final = 5_000.0
-"""No GPU draws as much: a counter that rose faster was reset."""
+"""Maximum plausible power of a GPU in watts. A counter that rose faster was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
@@ -38,26 +38,26 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Of one replica, or of several."""
+    """The energy of one replica or of several."""
 
     joules: float
     idle_j: float
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """With the data centre's overhead; None if the price list has no value."""
+    """CO₂ in grams, including the data centre's overhead; None if the price list has no value."""
     fitted: bool
-    """Whether the idle power was fitted, instead of estimated from time."""
+    """True if the idle power was fitted; False if it was estimated from time."""
 
     @property
     def kwh(self) -> float:
-        """In kilowatt-hours."""
+        """Energy in kilowatt-hours."""
         return self.joules / J_PER_KWH
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas without counters are omitted, as are ranges under a
-    minute."""
+    """Return the energy by replica. Replicas without counters are omitted, and so are ranges under
+    a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy(accounts, uptime)
     found = {}
@@ -87,7 +87,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Return the sum over replicas; None for none."""
+    """Return the sum over replicas; None if there are no replicas."""
     known = list(several)
     if not known:
         return None
@@ -109,14 +109,15 @@ class GroupEnergy(NamedTuple):
 
 
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
-    """Return each group's share of its replicas' busy energy, in proportion to its cost.
+    """Return the busy energy of each group: its share of its replicas' busy energy, in proportion
+    to its cost.
 
-    None if none of its replicas has counters or a price. The sum over all groups is at most the
-    busy energy: energy of unbilled time is not assigned.
+    None if no replica of the group has counters and a price. The sum over all groups is at most the
+    busy energy, because energy of unbilled time is not assigned.
 
     Args:
-        bill: with its groups.
-        energies: of the same window, by replica.
+        bill: the bill with its groups.
+        energies: energy by replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)
     for line in bill.lines:
@@ -149,7 +150,8 @@ def _both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
-    """Return the emissions of the electricity, for the GPUs and the data centre around them."""
+    """Return the CO₂ emissions of the electricity in grams, including the data centre's
+    overhead."""
     carbon = prices.carbon_of(region)
     if carbon is None or prices.pue is None:
         return None
@@ -164,7 +166,8 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
 def _by_bucket(
     gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Joules and seconds of each replica's GPUs, by the minute or hour in which they begin."""
+    """Return the joules and seconds of each replica's GPUs, by the minute or hour in which they
+    begin."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
@@ -189,7 +192,9 @@ def _by_bucket(
 
 
 def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
-    """The busy share of the covered time, by replica and bucket; the mean over several engines."""
+    """Return the busy share of the covered time by replica and bucket, as a mean over the replica's
+    engines.
+    """
     told = accounts.engines
     grown = told.last["busy_s_total"] - told.first["busy_s_total"]
     engines = defaultdict(set)
@@ -212,17 +217,17 @@ def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
 
 
 def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
-    """Power of one GPU without work, in watts; None if it cannot be determined.
+    """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        buckets: of each its joules, its seconds and its busy share.
+        buckets: joules, seconds and busy share of each.
     """
     if len(buckets) < LEAST_BUCKETS:
         return None, False
     joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # An hour carries as much weight as its minutes would.
+    # An hour has the same weight in the fit as its sixty minutes would have.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

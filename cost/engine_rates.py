@@ -1,7 +1,7 @@
-"""The price of each engine by hour, from the device that it reports at its start, or its GPUs'
-names.
+"""The price of each engine by hour, from the device that the engine reports at its start or from
+the names of its GPUs.
 
-Pure. An hour has one price: that of the engine's device at its end.
+Pure. Each hour has one price: that of the engine's device at the end of the hour.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ class EngineRates:
     """The price of each engine.
 
     Args:
-        accounts: with starts and GPUs, which give the devices.
+        accounts: accounts with starts and GPUs, from which the devices are read.
         prices: the price list.
         uptime: the engines and their regions.
     """
@@ -35,7 +35,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """Return an engine's device at the end of an hour, and how many it has."""
+        """Return an engine's device at the end of an hour, and its number of devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -50,7 +50,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
-        """Return the price of a second of an engine."""
+        """Return the price of an engine per second; None if no entry matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None
@@ -62,7 +62,7 @@ class EngineRates:
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[Rate]]:
-        """Return, by replica, the rate of each engine in its last hour."""
+        """Return the rate of each engine in its last hour, grouped by replica."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

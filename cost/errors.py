@@ -2,4 +2,4 @@
 
 
 class PriceError(Exception):
-    """A price file cannot be used; the message names file, key, value and what is allowed."""
+    """A price file cannot be used. The message gives file, key, value and the allowed values."""

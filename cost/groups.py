@@ -4,8 +4,9 @@ Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from cost.bill_lines import Key, RequestPricing
 from cost.charges import is_lost, tokens
@@ -16,15 +17,17 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the labels grouped by. Costs are None if none has a
-    price."""
+    """Requests with the same values of the labels that the bill groups by.
+
+    Costs are None if no request has a price.
+    """
 
     labels: tuple[str | None, ...]
     requests: int = 0
     unpriced: int = 0
-    """Requests on servers without a price."""
+    """Number of requests on servers without a price."""
     usd: float | None = None
-    """Including waste."""
+    """Total cost, including waste."""
     lost_usd: float = 0.0
     wasted_usd: float = 0.0
     engine_s: float = 0.0
@@ -39,12 +42,12 @@ class Group:
 
     @property
     def usd_per_1k_in(self) -> float | None:
-        """Per thousand input tokens, cached ones included."""
+        """Cost per thousand input tokens, including cached tokens."""
         return self._per_1k(self.in_usd, self.prompt_tokens)
 
     @property
     def usd_per_1k_out(self) -> float | None:
-        """Per thousand output tokens."""
+        """Cost per thousand output tokens."""
         return self._per_1k(self.out_usd, self.output_tokens)
 
     def _per_1k(self, usd: float, tokens: int) -> float | None:
@@ -59,12 +62,13 @@ def groups_of(
     request_pricing: Mapping[Key, RequestPricing],
     weights: Mapping[Key, Weights],
 ) -> list[Group]:
-    """Group cells by labels, most expensive first; in order of the labels if `hour` is among them.
+    """Group cells by labels, the most expensive group first. If `hour` is among the labels, sort by
+    the labels.
 
     Args:
         cells: requests by label and hour.
         by: the labels, which may include `hour`.
-        request_pricing: how the requests of a replica and hour are priced.
+        request_pricing: the price of the requests of a replica and hour.
         weights: token weights by replica and hour.
     """
     columns = list(cells.by)
@@ -100,9 +104,9 @@ def groups_of(
 
 @dataclass(slots=True)
 class _Split:
-    """Cost and weighted tokens of the requests that share labels, in one hour on one replica.
+    """Cost and weighted tokens of requests with the same labels, in one hour on one replica.
 
-    The cost is divided hour by hour, so that a window's input cost is the sum of its hours'.
+    The cost is divided hour by hour, so the input cost of a window is the sum over its hours.
     """
 
     usd: float = 0.0
@@ -112,8 +116,8 @@ class _Split:
     def in_share(self, weights: Weights) -> float:
         """Return the input tokens' share of the weight.
 
-        A request's tokens count in the hour in which it was received. Without tokens in this hour,
-        return the share of all steps of the hour.
+        The tokens of a request are assigned to the hour in which it was received. If this hour has
+        no tokens, the result is the prefill share of all steps of the hour.
         """
         if self.went_in + self.came_out > 0:
             return self.went_in / (self.went_in + self.came_out)
@@ -145,7 +149,7 @@ def _add(
         billed_s, wasted_s = cells.sums["billed_s"][place], cells.sums["wasted_s"][place]
         mine.engine_s += float(billed_s + wasted_s)
         usd, wasted = float(billed_s) * how.usd_per_s, float(wasted_s) * how.usd_per_s
-        if cells.told["billed_s"][place]:
+        if cells.reported["billed_s"][place]:
             mine.priced_by.add(PricedBy.LEDGER)
     mine.usd = (mine.usd or 0.0) + usd + wasted
     name = replica or ""
@@ -155,3 +159,60 @@ def _add(
     split.usd += usd
     split.went_in += went_in
     split.came_out += came_out
+
+
+def matching(
+    groups: Sequence[Group], equals: Mapping[str, str | None], by: Sequence[str]
+) -> list[Group]:
+    """Return the groups of requests that have these labels.
+
+    Args:
+        groups: with the labels of `by`.
+        equals: wanted values; None selects groups where the label is unknown. Labels that are not
+            in `by` are ignored.
+        by: names of the groups' labels.
+    """
+    wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
+    return [each for each in groups if all(each.labels[at] == value for at, value in wanted)]
+
+
+def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
+    """Return groups added up by fewer labels, in the order of `groups_of`.
+
+    Args:
+        groups: with the labels of `by`.
+        by: names of the groups' labels.
+        onto: the labels to keep.
+    """
+    places = [list(by).index(name) for name in onto]
+    found: dict[tuple[str | None, ...], Group] = {}
+    for each in groups:
+        labels = tuple(each.labels[place] for place in places)
+        mine = found.setdefault(labels, Group(labels))
+        if each.usd is not None:
+            mine.usd = (mine.usd or 0.0) + each.usd
+        for name in _SUMMED:
+            setattr(mine, name, getattr(mine, name) + getattr(each, name))
+        for replica, usd in each.usd_of.items():
+            mine.usd_of[replica] = mine.usd_of.get(replica, 0.0) + usd
+        mine.priced_by |= each.priced_by
+    if "hour" in onto:
+        return sorted(found.values(), key=lambda each: [str(label) for label in each.labels])
+    return sorted(
+        found.values(),
+        key=lambda each: (-(each.usd or 0.0), -each.requests, [str(x) for x in each.labels]),
+    )
+
+
+_SUMMED: Final = (
+    "requests",
+    "unpriced",
+    "lost_usd",
+    "wasted_usd",
+    "engine_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "in_usd",
+    "out_usd",
+)

@@ -3,10 +3,11 @@ cheaper.
 
     break-even = fixed monthly cost / price of a request with this traffic's mix
 
-The fixed cost is that of the engines, busy or not: an idle GPU costs the same. It applies up to the
-rate at which the objectives are met (`capacity`); beyond it, more engines are needed.
+The fixed cost is the cost of the engines, whether busy or idle, because an idle GPU costs the same
+as a busy one. The break-even is valid up to the rate at which the objectives are met (`capacity`).
+A higher rate needs more engines.
 
-Pure: prices come with the package genai-prices; nothing is downloaded.
+Pure. Prices come with the package genai-prices; the module downloads no data.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
-"""A twelfth of a year."""
+"""A twelfth of a year, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,16 @@ class Comparison:
     """One served model's traffic at a managed API."""
 
     model: str
-    """The name under which it is served."""
+    """The name under which the model is served."""
     tokens: Tokens
     at: ManagedModel
     usd: float
     cached_discounted: bool
-    """Whether the API charges less for cached tokens."""
+    """True if the API charges less for cached tokens."""
 
     @property
     def usd_per_request(self) -> float:
-        """With this mix of tokens."""
+        """Cost of a request with this mix of tokens."""
         return self.usd / self.tokens.requests
 
 
@@ -62,7 +63,7 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None if too few requests were
+        """True if the objectives are met at the break-even rate; None if too few requests were
         counted."""
         if not self.sustainable.known:
             return None
@@ -90,12 +91,13 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
 
 
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
-    """Return the price of some traffic at the managed model configured for the served model.
+    """Return the price of some traffic at the managed model that corresponds to the served model.
 
-    All requests are priced as the mean request, because price tiers depend on a request's length.
+    Price tiers depend on the length of a request, so every request is priced as a request of mean
+    length.
 
     Raises:
-        NoManagedPrice: with what to configure.
+        NoManagedPrice: there is no price; the message names the missing configuration.
     """
     at = prices.managed_model(model)
     if at is None or model is None:
@@ -103,7 +105,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
             f"no managed model is configured for {model!r}: add one to the price file, under"
             " managed: match, provider and model as genai-prices names them"
         )
-    # The import takes half a second.
+    # Imported here because the import takes half a second.
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:
@@ -136,8 +138,8 @@ def break_even(
     comparable.
 
     Args:
-        usd_per_hour: of all engines, busy or not.
-        compared: of all traffic that they serve.
+        usd_per_hour: the cost of all engines per hour, whether busy or idle.
+        compared: comparisons of all traffic that the engines serve.
         sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)

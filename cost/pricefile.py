@@ -1,7 +1,7 @@
-"""Read price files: YAML in, a `PriceList` out, or an error with what to change.
+"""Read a price file: returns a `PriceList`, or raises an error with the necessary change.
 
-Strict: an unknown key, a price that is no number and a match that is no text are errors, because an
-ignored price makes the bill wrong without notice.
+Reading is strict: an unknown key, a price that is not a number and a match that is not text are
+errors. If a price were ignored, the bill would be wrong without notice.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return a file's prices followed by the defaults; the defaults alone without a file.
+    """Return a file's prices followed by the default prices; without a file, the default prices.
 
     Raises:
         PriceError: the file cannot be read or is invalid.
@@ -63,7 +63,8 @@ def parse_prices(written: str, file: str) -> PriceList:
 
     Args:
         written: YAML with any of devices, replicas, managed, carbon, pue.
-        file: name for error messages, and the source of prices that name none.
+        file: file name for error messages. It is also recorded as the source of entries that name
+            no source.
 
     Raises:
         PriceError: the text is invalid.
@@ -121,7 +122,7 @@ def _pue(entry: "_Entry") -> Overhead:
 
 
 class _Entry:
-    """A mapping in the file, and its location."""
+    """A mapping in the file, with its location."""
 
     def __init__(self, file: str, where: str, value: object) -> None:
         self.file, self.where = file, where

@@ -1,7 +1,8 @@
-"""The price of a second of an engine, by its device.
+"""The price of an engine per second, by device.
 
 Pure. An engine's price is that of all its GPUs (tensor- times pipeline-parallel size), or the price
-given for its replica's name. Without a price the cost is None: an unknown cost is not $0.
+configured for its replica's name. Without a price the cost is None, because an unknown cost is not
+$0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ HOUR_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a price: its name, its page, and the date at which it applied."""
+    """The source of a price: its name, its page, and the date at which the price applied."""
 
     source: str
     page: str | None = None
@@ -26,7 +27,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` has different prices by region."""
+    """The price of one device per hour. `regions` contains prices that differ by region."""
 
     name: str
     match: tuple[str, ...]
@@ -37,7 +38,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price of one engine of certain replicas per hour, all its devices together."""
+    """The price per hour of an engine with all its devices, for certain replicas."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -46,7 +47,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed API's model that corresponds to served models, by genai-prices' names."""
+    """The model of a managed API that corresponds to served models, under its name in
+    genai-prices."""
 
     match: tuple[str, ...]
     provider: str
@@ -65,7 +67,7 @@ class Carbon:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Power usage effectiveness: what a data centre draws per watt of its computers."""
+    """Power usage effectiveness: the watts that a data centre draws per watt of its computers."""
 
     ratio: float
     origin: Origin
@@ -82,7 +84,7 @@ class Rate:
 
     @property
     def usd_per_hour(self) -> float:
-        """Per hour, as in price lists."""
+        """Price per hour, as price lists give it."""
         return self.usd_per_s * HOUR_S
 
 
@@ -105,7 +107,7 @@ class PriceList:
     pue: Overhead | None = None
 
     def before(self, later: "PriceList") -> "PriceList":
-        """Return these prices followed by those of another list."""
+        """Return these prices, followed by the prices of another list."""
         return PriceList(
             self.devices + later.devices,
             self.replicas + later.replicas,
@@ -122,13 +124,14 @@ class PriceList:
         gpus: int | None = None,
         region: str | None = None,
     ) -> Rate | None:
-        """Return the price of a second of an engine; None if no entry matches.
+        """Return the price of an engine per second; None if no entry matches.
 
         Args:
-            replica: its name; an entry for it takes precedence over its device's.
-            device: its device, as `EngineStart.device`.
+            replica: the replica's name; an entry for it takes precedence over an entry for its
+                device.
+            device: the device's name, as in `EngineStart.device`.
             gpus: number of devices; None for one, as on a CPU.
-            region: its region.
+            region: the engine's region.
         """
         named = _first(self.replicas, replica)
         if named is not None:
@@ -141,12 +144,14 @@ class PriceList:
         return Rate(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
 
     def managed_model(self, model: str | None) -> ManagedModel | None:
-        """Return the managed model that corresponds to a served one."""
+        """Return the managed model that corresponds to a served model."""
         return _first(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """Return the emissions of a region's electricity; for an unknown region, those of any
-        region."""
+        """Return the emissions of a region's electricity.
+
+        For an unknown region, return the entry that applies to any region.
+        """
         return _first(self.carbon, region or "unknown")
 
 

@@ -1,8 +1,9 @@
-"""Price requests as they arrive: their share of the engine's steps at the engine's price.
+"""Prices requests as they arrive: their time in the engine's steps, times the engine's price.
 
-Engines are known from their starts, or from the model names of their GPUs. A request of an unknown
-or unpriced engine has no cost: None, never 0. If its share was lost but the engine's step model is
-known, the model's seconds for its tokens are used, and `priced_by` is `tokens`.
+Engines are identified by their starts, or by the model names of their GPUs. A request of an unknown
+engine or an engine without a price has no cost: None, never 0. If a request's share was lost but
+the engine's step model is known, the model's seconds for its tokens are used, and `priced_by` is
+`tokens`.
 """
 
 import threading
@@ -18,7 +19,10 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
-"""Senders choose the names. Beyond this number, the oldest are forgotten."""
+"""Maximum number of engines.
+
+It is limited because senders choose the names. If it is exceeded, the oldest engines are forgotten.
+"""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -31,7 +35,7 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Prices requests. Thread-safe: `/metrics` asks for prices while messages bring new engines.
+    """Sets the cost of requests. Thread-safe: `/metrics` reads prices while messages add engines.
 
     Args:
         prices: the price list, which does not change.
@@ -45,7 +49,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """Worked out once; emptied by news."""
+        """A cache, which is cleared when engines or GPUs are added."""
 
     def update(
         self,
@@ -98,7 +102,7 @@ class Pricing:
                 requests.rows[place] = _priced(row, modelled_s * usd_per_s, PricedBy.TOKENS)
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
-        """Return the price of a second of an engine with all its GPUs; None if unknown."""
+        """Return the price per second of an engine with all its GPUs; None if unknown."""
         with self._lock:
             return self._known_rate((replica, engine))
 
@@ -115,8 +119,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # The source does not report the engine. The price is known if all engines cost the
-            # same.
+            # The source does not report which engine it was. The price is still known if all
+            # engines of the replica cost the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -135,7 +139,7 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the step model's seconds for a request's tokens, with the batch size at its
+        """Return the seconds for a request's tokens from the step model, with the batch size at its
         arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None

@@ -1,17 +1,17 @@
-"""How long each engine was up, loading and busy, by hour.
+"""The time that each engine was up, loading and busy, by hour.
 
 Pure. Between two samples at most GAP_S apart, the engine was up and its totals grew evenly. A
-longer gap is neither billed nor idle: whether a machine was rented then is unknown. The first value
-of a total has grown since the process started.
+longer gap is neither billed nor idle, because it is unknown whether a machine was rented then. The
+first reported value of a total is its increase since the process started.
 
-A name stands for one engine. If two processes report totals of its steps at the same time, two
-servers share the name. Each occupies a machine, and the time of both is billed. Processes that send
-no such totals are API servers of one engine and add no time.
+One name identifies one engine. If two processes report totals of its steps at the same time, two
+servers share the name. Each uses a machine, and the time of both is billed. A process without such
+totals is an API server of the same engine and adds no time.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus belongs to the time before and is moved there. Busy time that does not fit
-there contradicts the samples (two senders with one start, a reset). It counts as `contradicted_s`,
-not as busy time, so busy time never exceeds the time up.
+there contradicts the samples (for example two senders with the same start, or a reset). It counts
+as `contradicted_s` and not as busy time, so busy time never exceeds the time up.
 """
 
 from collections import defaultdict
@@ -28,8 +28,11 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
-"""Processes examined per engine, those with the most starts first: each is checked for two starts
-at the same time, which is slow. A server has a handful."""
+"""Maximum number of processes examined per engine.
+
+Processes with the most starts are examined first. Checking a process
+for starts that overlap is slow. A server usually has a few processes.
+"""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -39,14 +42,17 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """One engine in one hour, or in the part of it within the window.
+    """One engine in one hour, or in the part of the hour within the window.
 
-    `work` has the increase of each of `telemetry.accounts.WORK`; totals that are not reported are
-    absent.
+    `work` contains the increase of each total of `telemetry.accounts.WORK`. Totals without reports
+    are missing.
     """
 
     wall_s: float = 0.0
-    """Time up, loading included; if two servers share the name, the time of both."""
+    """Time up in seconds, including loading.
+
+    If two servers share the name, their times are added.
+    """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""
     work: dict[str, float] = field(default_factory=dict)
@@ -54,24 +60,24 @@ class Hour:
 
     @property
     def busy_s(self) -> float | None:
-        """Time in steps; None if not reported. A loading engine has none."""
+        """Seconds in steps; None if not reported."""
         busy_s = self.work.get("busy_s_total")
         return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Each engine's hours, by their start in unix seconds, and its region."""
+    """Each engine's hours, by the hour's start in unix seconds, and its region."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
-    """By replica."""
+    """Region by replica."""
     gaps_s: float
-    """Time within the window between two samples of an engine that are too far apart."""
+    """Seconds within the window between two samples of an engine that are more than GAP_S apart."""
     up_s: float = 0.0
-    """Time in the window in which at least one engine was up."""
+    """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
-    """Busy time that samples report beyond the elapsed time."""
+    """Seconds of busy time that samples report in excess of the elapsed time."""
 
 
 def uptime_of(
@@ -83,10 +89,11 @@ def uptime_of(
     """Return the uptime of each engine in a window.
 
     Args:
-        samples: engine data, including up to GAP_S before and after the window, to cover its edges.
+        samples: engine samples, including those up to GAP_S before and after the window, which
+            cover its edges.
         from_unix_ns: the window's start.
-        to_unix_ns: its end.
-        starts: of engines, with their loading time.
+        to_unix_ns: the window's end.
+        starts: engine starts, with their loading time.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
@@ -95,7 +102,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # In order of time, so that of two processes in an hour the later one's fit is noted.
+    # In order of time: if an hour has two processes, the fit of the later one is recorded.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -137,7 +144,9 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """The time between two samples of one counter: from, to, and the increase of each of WORK."""
+    """Time ranges between two samples of one counter: start, end, and the increase of each total in
+    WORK.
+    """
 
     start_ns: IntArray
     end_ns: IntArray
@@ -145,11 +154,11 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: within and between its rows, and from its start to the
-    first sample."""
+    """Return the segments of one counter: from its start to the first sample, within its rows, and
+    between them."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may lack a total, so its first value may be later than the
-    # first sample. The increase since the start is not split there.
+    # The first samples of a counter may lack a total, so its first value may come after the first
+    # sample. The increase since the start is not split at the first sample.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -164,20 +173,21 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             each[0] = last[0]
-        elif begun:  # the first samples lack it
+        elif begun:  # the first samples lack this total
             each[rows.size :][intervals.next_places == known] = first[known]
-        # A total that falls was reset: its increase is unknown, and not negative.
+        # A total that decreases was reset. Its increase is unknown, but not negative.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
 def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time to where there was time for it. Also returns (n,) the seconds that fit
-    nowhere.
+    """Move busy time to earlier segments with enough time. Also return the seconds that fit
+    nowhere, (n,).
 
-    From the last segment to the first, the surplus of a segment is carried to the previous one: the
-    recursion of a queue (Lindley 1952), solved by a running minimum. Nothing is carried across a
-    gap, and at most GAP_S out of one segment, because a step is rarely as long.
+    From the last segment to the first, the surplus of a segment is moved to the previous segment.
+    This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not
+    moved across a gap. A segment passes on at most GAP_S, because a step is rarely longer than
+    that.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -188,31 +198,31 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
         return segments, beyond_s
     surplus_s = reported_s - beyond_s - length_s
     carried_s = np.zeros(reported_s.size + 1)
-    """Busy seconds that each segment receives from the next one."""
+    """Busy seconds that each segment receives from the following segment."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])
         waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
         out = waiting[::-1]
-        carried_s[first:last] = out  # out of segment i, into segment i − 1
+        carried_s[first:last] = out  # from segment i to segment i − 1
         beyond_s[first] += out[0]
     into_s = np.zeros(reported_s.size)
     into_s[:-1] = carried_s[1:-1]
     into_s[breaks - 1] = 0.0
     kept_s = surplus_s + length_s + into_s - carried_s[:-1]
-    kept_s = np.clip(kept_s, 0.0, length_s)  # rounding alone
+    kept_s = np.clip(kept_s, 0.0, length_s)  # corrects rounding only
     kept_s = np.where(np.isnan(busy_s) & (kept_s == 0), np.nan, kept_s)
     return segments._replace(grown={**segments.grown, "busy_s_total": kept_s}), beyond_s
 
 
 def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
-    """(n,) whether each segment ends within the window."""
+    """Return whether each segment ends within the window, (n,)."""
     return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
-    """Time ranges cut at whole hours: which range, which hour (unix seconds), its share, its
-    length."""
+    """Time ranges that were cut at whole hours: the range's index, the hour in unix seconds, the
+    piece's share of the range, and its length."""
 
     which: IntArray
     hour: IntArray
@@ -223,7 +233,7 @@ class _Pieces(NamedTuple):
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
     """Cut time ranges at whole hours, within the window.
 
-    A range of length 0 lies completely in its hour.
+    A range of length 0 lies in a single hour.
     """
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
@@ -263,24 +273,24 @@ def _note_work(
 
 
 class Spans(NamedTuple):
-    """From, to, in order of time, without overlap."""
+    """Starts and ends of time ranges, in order and without overlap."""
 
     start_ns: IntArray
     end_ns: IntArray
 
 
 class Sender(NamedTuple):
-    """One process that sends samples of an engine, and when it was up."""
+    """A process that sends samples of an engine, and the times when it was up."""
 
     process: int
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """Whether it sends totals of the engine's steps; one process per engine does."""
+    """True if it sends totals of the engine's steps. One process per engine does."""
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Return the union in order; ranges that touch are merged."""
+    """Return the union of time ranges in order. Ranges that touch are merged."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -291,10 +301,10 @@ def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """(n,) how many servers share an engine's name at each instant.
+    """Return how many servers share an engine's name at each instant, (n,).
 
-    Each process that counts the engine's steps is a separate server, as is each start of one
-    process. Other processes are API servers of the same server.
+    Each process that sends totals of the engine's steps is a separate server, and so is each start
+    of a process. Other processes are API servers of the same server.
     """
 
     found = _there([each for each in senders if each.counts_steps], at_ns)
@@ -309,7 +319,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 
 
 def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """(n,) how many of the senders are up at each instant."""
+    """Return how many of the senders are up at each instant, (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
         for edges in (
@@ -326,9 +336,9 @@ def presence(
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
     """Return when an engine was up, between its first and last instant.
 
-    A gap of at most GAP_S counts as one server, as when an engine restarts.
+    During a gap of at most GAP_S, for example while an engine restarts, one server counts as up.
 
-    Returns: time ranges; in each, the number of servers; whether the engine was loading.
+    Returns: the time ranges; the number of servers in each; whether the engine was loading in each.
     """
     several = [Spans(each.start_ns, each.end_ns) for each in senders]
     several += [] if loading is None else [loading]
@@ -347,7 +357,7 @@ def presence(
 
 
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
-    """Time ranges in which each engine was loading, from its starts."""
+    """Return the time ranges in which each engine was loading, from its starts."""
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
         if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
@@ -360,7 +370,7 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
 
 
 def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
-    """Seconds of a window that lie in at least one of the ranges."""
+    """Return the seconds of a window that lie in at least one of the ranges."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     if not start_ns.size:
@@ -376,7 +386,7 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Record the latest coefficients of each hour: fits only improve."""
+    """Record the latest coefficients of each hour, because later fits are better."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -5,12 +5,13 @@ Pure. If an engine's step model is known, the weights are seconds of its steps b
     in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
     out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
 
-with S steps, N sequences that decoded, and r requests, each counted as one sequence of prefill: the
-sequences of a step share its fixed part. Cached tokens were not computed.
+S is the number of steps and N the number of sequences that decoded. r is the number of requests;
+each counts as one sequence of prefill, because the sequences of a step share its fixed part. Cached
+tokens have no cost in these terms, because they are not computed.
 
-Weights belong to one replica and one hour, and depend on that hour's steps, requests and tokens
-only. So an hour is split in the same way in every window that contains it, and a window's input (or
-output) cost is the sum of its hours'.
+Weights belong to one replica and one hour, and depend only on that hour's steps, requests and
+tokens. So an hour is divided in the same way in every window that contains it, and a window's input
+(or output) cost is the sum over its hours.
 """
 
 from collections import defaultdict
@@ -33,29 +34,31 @@ class Weights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Prefill's share of the step time; None if no step model is known. It divides the cost of
-    requests of an earlier hour, whose tokens count there."""
+    """Prefill's share of the step time; None if no step model is known. For requests that were
+    received in an earlier hour, it is the input share of their cost in this hour, because their
+    tokens are assigned to the earlier hour."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
-        """Return the weights of input and output."""
+        """Return the weights of a request's input tokens and of its output tokens."""
         uncached = max(0.0, prompt - cached)
         return self.uncached * uncached + self.cached * cached, self.output * output
 
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""Used if no step model is known: what managed APIs charge for open models, relative to an input
-token, in the median of 421 models (96 with a price for cached input). Source: genai-prices
+"""Weights without a step model: the prices that managed APIs charge for open models, relative to an
+input token. Medians of 421 models (96 with a price for cached input). Source: genai-prices
 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """Return the weights of one replica's hour from its engines' step models; None if unknown.
+    """Return the weights of one replica's hour from its engines' step models; None if no model is
+    known.
 
     Args:
-        hours: of its engines, all of the same hour.
-        requests: received in that hour.
-        prompt: input tokens without cached ones.
-        output: output tokens.
+        hours: the same hour of each of its engines.
+        requests: number of requests received in that hour.
+        prompt: number of input tokens, without cached tokens.
+        output: number of output tokens.
     """
     prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False
@@ -75,7 +78,8 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # Once for all engines: the requests are the replica's, not each engine's.
+        # Added once for all engines, because `requests` is the number of the replica, not of each
+        # engine.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

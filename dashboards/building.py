@@ -1,4 +1,4 @@
-"""Generate Grafana's JSON from boards, by Grafana's own typed builders."""
+"""Generate Grafana's JSON from boards, with Grafana's own typed builders."""
 
 import json
 from typing import Any, Final
@@ -52,7 +52,7 @@ def build(board: Board) -> dict[str, Any]:
     built.with_variable(
         dashboard.TextBoxVariable(EXPLORER)
         .label("Explorer")
-        .description("Where Tailspan's own pages are.")
+        .description("Address of the explorer.")
         .default_value(EXPLORER_URL)
         .current(models.VariableOption(text=EXPLORER_URL, value=EXPLORER_URL))
     )
@@ -67,7 +67,7 @@ def build(board: Board) -> dict[str, Any]:
 
 
 def text(board: Board) -> str:
-    """Return the same as the text of a file."""
+    """Return the dashboard as the text of a file."""
     return json.dumps(build(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -123,7 +123,7 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # Grafana's first step has no value: it begins at the lower end of the scale.
+                    # Grafana's first step has no value. It begins at the lower end of the scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -162,7 +162,7 @@ def _target(query: Query, ref: str, kind: Kind) -> Any:
     built.datasource(_source())
     if kind is Kind.NUMBER:
         return built.instant()
-    # A native histogram arrives as cells; they must not be computed from series again.
+    # A native histogram arrives as cells. Grafana must not compute them from series again.
     if kind is Kind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

@@ -56,7 +56,7 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Cost per hour",
-                    description="The price of all engines that are up, busy or not.",
+                    description="The price of all engines that are up, whether busy or idle.",
                     unit=Unit.USD,
                     kind=Kind.NUMBER,
                     width=6,
@@ -110,11 +110,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by part",
                     description=(
-                        "Requests, recomputation, idle time and the unbilled rest: busy time of"
-                        " requests that have not ended. Together they are the bill. A request is"
-                        " billed when it ends. If more requests end than were computed in the"
-                        " interval, unbilled is negative and offsets the other parts. Over an"
-                        " hour this evens out."
+                        "The bill, in parts: requests, recomputation, idle time, and unbilled"
+                        " busy time of requests that have not ended. A request is billed when it"
+                        " ends. If requests that end in an interval were mostly computed before"
+                        " the interval, the unbilled part is negative. Over an hour this evens out."
                     ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
@@ -239,8 +238,8 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         Query(
-                            # The rate of new counters is inaccurate, and more so for some than for
-                            # others.
+                            # The rate of new counters is inaccurate, and the error differs between
+                            # counters.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

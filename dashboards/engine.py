@@ -1,4 +1,4 @@
-"""Engine: queue, batch, cache and steps of the servers."""
+"""Engine dashboard: queue, batch, cache and steps of the servers."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def _rate(field: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-engine",
     title="Tailspan / Engine",
-    description="What the engines were doing: queue, batch, cache, steps.",
+    description="The state of the engines: queue, batch, cache, steps.",
     variables=("model", "region", "replica"),
     rows=(
         Row(
@@ -108,8 +108,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Mean step",
                     description=(
-                        "Mean duration of an engine step: about the time between two tokens of"
-                        " an answer."
+                        "Mean duration of an engine step. This is about the time between two"
+                        " tokens of an answer."
                     ),
                     unit=Unit.SECONDS,
                     latency="tpot",

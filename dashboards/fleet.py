@@ -1,4 +1,4 @@
-"""Fleet: are users affected, and where?"""
+"""Fleet dashboard: the number of affected users, and the affected replicas and tenants."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ BOARD: Final = Board(
                 Panel(
                     title="P99 of the time to first token",
                     description=(
-                        "Of the slowest model, for streamed answers of the last 5 min, exact to"
+                        "P99 of the slowest model, for streamed answers of the last 5 min, exact to"
                         " 1 %. Absent below 381 requests, which are too few for a P99."
                     ),
                     unit=Unit.SECONDS,
@@ -92,8 +92,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "Of the last 5 min. If one replica differs, it has a problem of its"
-                        " own; if all rise, the cause is load or a change."
+                        "P95 of the last 5 min. If one replica differs, it has its own"
+                        " problem. If all rise, the cause is load or a change."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -106,7 +106,7 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by tenant",
                     description=(
-                        "Of the last 5 min, over all replicas. A tenant that differs sends"
+                        "P95 of the last 5 min, over all replicas. A tenant that differs sends"
                         " different requests."
                     ),
                     unit=Unit.SECONDS,
@@ -147,7 +147,7 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use, by replica",
                     description=(
-                        "Share of blocks in use. Near 1 the engine evicts requests and computes"
+                        "Share of blocks in use. Near 1, the engine evicts requests and computes"
                         " them again."
                     ),
                     unit=Unit.SHARE,

@@ -1,4 +1,4 @@
-"""GPU: memory bandwidth, cores, power and clocks of the devices."""
+"""GPU dashboard: memory bandwidth, cores, power and clocks of the devices."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ def _mean(field: str) -> tuple[Query, ...]:
 BOARD: Final = Board(
     uid="tailspan-gpu",
     title="Tailspan / GPU",
-    description=("What the GPUs were doing: measured memory bandwidth, cores, power, clocks."),
+    description="The state of the GPUs: measured memory bandwidth, cores, power, clocks.",
     variables=("model", "region", "replica"),
     rows=(
         Row(
@@ -67,7 +67,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Power, all",
-                    description="Of all GPUs together.",
+                    description="Power drawn by all GPUs.",
                     unit=Unit.WATTS,
                     kind=Kind.NUMBER,
                     width=6,
@@ -76,7 +76,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Throttled GPUs",
-                    description="GPUs that are throttled now: by heat, power or a cap.",
+                    description="Number of GPUs that are throttled now, by heat, power or a limit.",
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=6,
@@ -93,7 +93,7 @@ BOARD: Final = Board(
                     title="Share of the peak",
                     description=(
                         "DRAM traffic measured by the device, as a share of what its clock and"
-                        " bus allow. Not the share of time in which memory was accessed."
+                        " bus allow. It is not the share of time in which memory was accessed."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -104,7 +104,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Bytes per second",
                     description=(
-                        "The same in bytes. Weights and KV cache are read again in each step."
+                        "DRAM traffic in bytes. Each step reads the weights and the KV cache again."
                     ),
                     unit=Unit.BYTES_PER_S,
                     latency="tpot",
@@ -118,7 +118,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Bytes per second of each GPU",
                     description=(
-                        "Measured by the devices, and the modelled maximum: weights, KV cache,"
+                        "Measured traffic, and the modelled maximum: weights, KV cache,"
                         " activations. If measured is far above modelled, another process uses"
                         " the GPU, or the reported model shape is wrong."
                     ),
@@ -190,7 +190,7 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Power",
-                    description="Drawn by each GPU.",
+                    description="Power drawn by each GPU.",
                     unit=Unit.WATTS,
                     width=8,
                     page="cost",
@@ -231,7 +231,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Clocks",
-                    description="Of the multiprocessors, and of the memory.",
+                    description="Clocks of the multiprocessors and of the memory.",
                     unit=Unit.HERTZ,
                     queries=(
                         Query(_gauge("sm_clock_hz"), f"{_LEGEND} cores"),
@@ -241,8 +241,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Throttled, by reason",
                     description=(
-                        "GPUs that are throttled, by reason: heat, power, a cap. No GPU is a"
-                        " line at 0."
+                        "Number of GPUs that are throttled, by reason: heat, power, a limit."
+                        " Without one, the line is at 0."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",
@@ -278,8 +278,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Other processes",
                     description=(
-                        "Other processes that use the replica's GPUs: they take bandwidth and"
-                        " memory from it."
+                        "Number of other processes that use the replica's GPUs. They take"
+                        " bandwidth and memory from it."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",

@@ -1,4 +1,4 @@
-"""Objectives: targets, remaining budget, burn rates."""
+"""Objectives dashboard: targets, remaining budget, burn rates."""
 
 from typing import Final
 
@@ -100,10 +100,10 @@ BOARD: Final = Board(
                     thresholds=(Threshold(-10, BAD), Threshold(0, DOUBTFUL), Threshold(0.5, GOOD)),
                 ),
                 Panel(
-                    title="Budget lasts at the present burn rate",
+                    title="Time until the budget is spent",
                     description=(
-                        "How long the remaining budget lasts at the burn rate of the last hour."
-                        " Empty if nothing burns."
+                        "Days until the budget is spent at the burn rate of the last hour."
+                        " Empty if no budget burns."
                     ),
                     unit=Unit.DAYS,
                     kind=Kind.NUMBER,
@@ -153,8 +153,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that are not counted",
                     description=(
-                        "Per second, by reason: aborted before the result was known, a client"
-                        " error, an unknown value, or reported too late."
+                        "Requests per second, by reason: aborted before the result was known, a"
+                        " client error, an unknown value, or reported too late."
                     ),
                     unit=Unit.REQUESTS_PER_S,
                     queries=(
@@ -166,7 +166,7 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Firing alerts",
-                    description="Firing alerts of Tailspan's rules, inhibited ones included.",
+                    description="Firing alerts of Tailspan's rules, including inhibited alerts.",
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=24,

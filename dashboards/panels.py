@@ -1,4 +1,4 @@
-"""The types of a panel: its queries, its meaning, its range of values. Independent of Grafana."""
+"""The types of a panel: queries, description, range of values. Independent of Grafana."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Unit(StrEnum):
 
     @property
     def grafana(self) -> str:
-        """Grafana's id of the unit; `suffix:` makes one from a word."""
+        """Grafana's id of the unit. The prefix `suffix:` creates a unit from a word."""
         words = {Unit.TOKENS_PER_S, Unit.REQUESTS, Unit.TOKENS, Unit.TIMES, Unit.CPUS}
         return f"suffix: {self}" if self in words else str(self)
 
@@ -54,11 +54,11 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.HERTZ: 1e11,
     Unit.USD: 1e7,
 }
-"""The highest valid value of each unit; the lowest is 0."""
+"""The highest valid value of each unit. The lowest is 0."""
 
 
 class Kind(StrEnum):
-    """How a panel is drawn."""
+    """The kind of drawing."""
 
     LINES = "lines"
     STACKED = "stacked"
@@ -69,8 +69,8 @@ class Kind(StrEnum):
 class Query(NamedTuple):
     """A Prometheus query. `legend` names each series by its labels, as in Grafana.
 
-    A `native` one reads a native histogram if there are no classic buckets, and otherwise returns
-    nothing.
+    A `native` query reads a native histogram if there are no classic buckets. Otherwise it has no
+    result.
     """
 
     expr: str
@@ -80,7 +80,7 @@ class Query(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """From `value` on, the panel has this colour."""
+    """The panel has this colour from `value` upwards."""
 
     value: float
     colour: str
@@ -103,7 +103,7 @@ class Panel:
     width: int = 12
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    """By legend, for series with fixed colours."""
+    """Colours by legend, for series with fixed colours."""
     latency: str = "ttft"
     """The latency to select in the linked explorer page."""
     page: str = "requests"
@@ -111,7 +111,7 @@ class Panel:
     most: float | None = None
     """The top of the scale, if fixed."""
     signed: bool = False
-    """Whether values may be negative; otherwise the scale begins at 0."""
+    """Whether values may be negative. Otherwise the scale begins at 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

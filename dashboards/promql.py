@@ -1,11 +1,11 @@
-"""The forms of PromQL that panels use. Names come from the exporter's vocabulary."""
+"""PromQL expressions for panels. Names come from the exporter's vocabulary."""
 
 from typing import Final
 
 from exporters.definitions.series_types import Histogram, Series
 
 INTERVAL: Final = "$__rate_interval"
-"""Grafana's rate interval: at least four scrapes, so a failed one leaves no gap."""
+"""Grafana's rate interval: at least four scrapes, so a failed scrape leaves no gap."""
 
 SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'
@@ -15,36 +15,35 @@ OBJECTIVES: Final = 'slo=~"$slo"'
 
 
 def of(series: Series, where: str, *also: str) -> str:
-    """A series without a function."""
+    """Return a series selector without a function."""
     return f"{series.name}{{{','.join((where, *also))}}}" if where else series.name
 
 
 def rate(series: Series, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
-    """Sum of the counters' rates over the interval, never since their start."""
+    """Return the sum of the counters' rates over the interval."""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({of(series, where, *also)}[{over}]))"
 
 
 def buckets(histogram: Histogram, where: str) -> str:
-    """Observations per second, by bucket."""
+    """Return observations per second, by bucket."""
     return f"sum by (le) (rate({histogram.name}_bucket{{{where}}}[{INTERVAL}]))"
 
 
 def native(histogram: Histogram, where: str) -> str:
-    """The same as one native histogram.
+    """Return a native histogram of observations per second, unless there are classic buckets.
 
-    A Prometheus that reads native histograms keeps classic buckets only if configured to; then
-    those are used.
+    A Prometheus that reads native histograms keeps classic buckets only if configured to do so.
     """
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """A part divided by the whole; no value without a whole, because 0 of 0 is not 0."""
+    """Return a part divided by the whole; no value if the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 
 def at_quantile(series: Series, where: str, quantile: str) -> str:
-    """A quantile of the last five minutes. Neither summed nor averaged."""
+    """Return a quantile of the last five minutes, which is neither summed nor averaged."""
     return of(series, where, f'quantile="{quantile}"')

@@ -1,6 +1,6 @@
-"""Upload folder, data source and dashboards to a Grafana; only what differs.
+"""Upload folder, data source and dashboards to a Grafana. Only differences are uploaded.
 
-Everything has a fixed uid, so that a second push finds what the first one created. Manual changes
+Each object has a fixed uid, so that a second push finds the objects of the first. Manual changes
 are shown as a difference, and reverted.
 """
 
@@ -30,29 +30,29 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana rejected the upload, or the server is no Grafana. The message names the remedy."""
+    """Grafana rejected the upload, or the server is not a Grafana. The message contains the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is, or would be, created or updated."""
+    """An object that was, or would be, created or updated."""
 
     what: str
     action: str
     """`create`, `update` or `unchanged`."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified diff, if there is something to compare with."""
+    """Lines of a unified diff, if there is an object to compare with."""
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """Return the data source for a Prometheus at this address, as seen from Grafana."""
+    """Return the data source for a Prometheus at this address, as Grafana reaches it."""
     return {
         "uid": SOURCE_UID,
         "name": "Tailspan Prometheus",
         "type": "prometheus",
         "access": "proxy",
         "url": url,
-        # Grafana derives $__rate_interval from it.
+        # Grafana computes $__rate_interval from this value.
         "jsonData": {"httpMethod": "POST", "timeInterval": f"{scrape_s:g}s"},
     }
 
@@ -65,17 +65,17 @@ def push(
     *,
     dry_run: bool = False,
 ) -> Iterator[Change]:
-    """Update a Grafana, one thing at a time.
+    """Update a Grafana, one object at a time.
 
     Args:
-        url: of the Grafana, including its path.
-        token: of a service account.
+        url: the address of the Grafana, including its path.
+        token: the token of a service account.
         boards: the dashboards.
-        source: the data source; None to leave data sources unchanged.
-        dry_run: only report what would be done.
+        source: the data source; None leaves data sources unchanged.
+        dry_run: only report the changes.
 
     Raises:
-        PushError: Grafana rejects it, cannot be reached, or is no Grafana.
+        PushError: Grafana rejects a change, cannot be reached, or is not a Grafana.
     """
     api = _connect(url, token)
     url = masked(url)  # only for display
@@ -88,10 +88,10 @@ def push(
 
 
 def check_address(url: str) -> None:
-    """Check that a URL can be a Grafana's.
+    """Check that a URL can be the address of a Grafana.
 
     Raises:
-        PushError: it is malformed, or holds a password.
+        PushError: the URL is malformed, or contains a password.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -100,14 +100,14 @@ def check_address(url: str) -> None:
         )
     if "@" in parts.netloc:
         raise PushError(
-            f"{masked(url)} must not contain user and password; use the token of a service account"
+            f"{masked(url)} must not contain a user or password; use a service account's token"
         )
 
 
 def _connect(url: str, token: str) -> Any:
     check_address(url)
     parts = urlsplit(url)
-    # The library joins path and `api` unchanged.
+    # The library joins the path and `api` without a change.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
@@ -116,7 +116,7 @@ def _connect(url: str, token: str) -> Any:
     with _refusals(url, "for its health"):
         health = api.health.check()
     if not isinstance(health, Mapping) or "database" not in health:
-        raise PushError(f"{url} answers but is no Grafana: its /api/health is not Grafana's")
+        raise PushError(f"{url} is not a Grafana: its /api/health is not Grafana's")
     return api
 
 
@@ -139,7 +139,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
-    # Grafana returns more fields than we set.
+    # Grafana returns more fields than Tailspan sets.
     held = {key: there.get(key) for key in wanted}
     held["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
     if held == wanted:
@@ -172,7 +172,7 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # With the compared version, so that concurrent changes are not lost.
+            # Include the compared version, so that concurrent changes are not lost.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,
@@ -192,7 +192,7 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
 
 
 def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
-    """Return the existing object; None if there is none."""
+    """Return the existing object; None if it does not exist."""
     try:
         with _refusals(url, f"to show {what}"):
             return get()
@@ -206,7 +206,7 @@ class _AbsentError(PushError):
 
 @contextmanager
 def _refusals(url: str, asked: str) -> Iterator[None]:
-    """Translate each rejection to a sentence."""
+    """Convert each rejection to a sentence."""
     try:
         yield
     except GrafanaException as error:
@@ -216,7 +216,9 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
             f"{url} redirects, which is not followed: use the address that it redirects to"
         ) from error
     except requests.exceptions.JSONDecodeError as error:
-        raise PushError(f"{url} answers but is no Grafana: asked {asked}") from error
+        raise PushError(
+            f"{url} is not a Grafana: unexpected answer to the request {asked}"
+        ) from error
     except requests.exceptions.SSLError as error:
         raise PushError(f"{url}: its certificate is not trusted: {error}") from error
     except requests.exceptions.Timeout as error:
@@ -226,7 +228,7 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the operating system's message, without the libraries around it."""
+    """Return the operating system's message, without the messages of the libraries."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.strerror:
@@ -241,20 +243,20 @@ def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
     match error.status_code:
         case 401:
             return PushError(
-                f"{url} rejects the token{reason}: make one for a service account"
+                f"{url} rejects the token{reason}: create a token for a service account"
                 " (Administration → Users and access → Service accounts)"
             )
         case 403:
             return PushError(
                 f"{url} forbids the token {asked}{reason}: give its service account the role"
-                " Editor, or Admin where --prometheus is given"
+                " Editor, or Admin if --prometheus is used"
             )
         case 404:
             return _AbsentError(f"{url} has no such endpoint or object: {asked}{reason}")
         case 409 | 412:
             return PushError(
-                f"{url} refused {asked}{reason}: it was changed meanwhile, or another object has"
-                " its name; check with --dry-run, and push again"
+                f"{url} refused {asked}{reason}: the object was changed in the meantime, or"
+                " another object has its name; check with --dry-run, and push again"
             )
         case status if status >= 500:
             return PushError(

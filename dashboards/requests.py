@@ -1,4 +1,4 @@
-"""Requests: how long they take, in which phases, and how they end."""
+"""Requests dashboard: latencies, phases and outcomes."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ _QUANTILES: Final = {"0.5": "P50", "0.95": "P95", "0.99": "P99"}
 def _latency(title: str, field: str, what: str) -> Panel:
     return Panel(
         title=title,
-        description=f"{what} Of the last 5 min, by model, exact to 1 %. A quantile is absent below"
+        description=f"{what} The last 5 min, by model, exact to 1 %. A quantile is absent below"
         " its minimum sample size.",
         unit=Unit.SECONDS,
         width=8,
@@ -53,7 +53,7 @@ _TTFT: Final = next(each for each in series.HISTOGRAMS if each.field == "ttft_s"
 BOARD: Final = Board(
     uid="tailspan-requests",
     title="Tailspan / Requests",
-    description="How long requests take, in which phases, and how they end.",
+    description="Latencies, phases and outcomes of the requests.",
     variables=("model", "region", "replica", "tenant"),
     rows=(
         Row(
@@ -62,7 +62,7 @@ BOARD: Final = Board(
                 _latency(
                     "Time to first token",
                     "ttft_s",
-                    "From receipt to the first byte, of streamed answers.",
+                    "Time from receipt to the first byte, of streamed answers.",
                 ),
                 _latency(
                     "Time per output token",
@@ -70,17 +70,17 @@ BOARD: Final = Board(
                     "Mean time per token of each answer, after its first token.",
                 ),
                 _latency(
-                    "Longest gap between tokens", "itl_max_s", "The worst stutter of each answer."
+                    "Longest gap between tokens", "itl_max_s", "The longest pause in each answer."
                 ),
                 _latency(
                     "End to end",
                     "e2e_s",
-                    "From receipt to delivery, of completely answered requests.",
+                    "Time from receipt to delivery, of completely answered requests.",
                 ),
                 _latency("Queue", "queue_s", "Time waiting for a place in the batch."),
                 Panel(
                     title="Time to first token, P95 by tenant",
-                    description="Of the last 5 min, for the tenants selected above.",
+                    description="P95 of the last 5 min, for the selected tenants.",
                     unit=Unit.SECONDS,
                     width=8,
                     queries=(
@@ -102,7 +102,8 @@ BOARD: Final = Board(
                     width=24,
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # The query names both kinds of series, and so the exemplars of both.
+                        # The query names both kinds of series, so that the panel has the exemplars
+                        # of both.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),
@@ -115,7 +116,7 @@ BOARD: Final = Board(
                     title="Seconds per request, by phase",
                     description=(
                         "Mean of the requests that ended in the interval; the phases sum to end"
-                        " to end. Look at the phase that grew."
+                        " to end. A phase that grew shows the place of the cause."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.STACKED,
@@ -135,7 +136,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Prefill and decode, by part",
                     description=(
-                        "Own work; other requests' prompts and tokens in the same steps;"
+                        "The parts: own work; other requests' prompts and tokens in the same steps;"
                         " eviction and recomputation; step time that no work explains (stall)."
                     ),
                     unit=Unit.SHARE,
@@ -180,7 +181,7 @@ BOARD: Final = Board(
                     title="Tokens per request",
                     description=(
                         "Means over the interval. Longer prompts lengthen the prefill, longer"
-                        " answers the decode: the work grew."
+                        " answers lengthen the decode."
                     ),
                     unit=Unit.TOKENS,
                     latency="e2e",
@@ -217,7 +218,7 @@ BOARD: Final = Board(
                     title="Outcomes",
                     description=(
                         "Requests per second. stop and length are complete answers; abort means"
-                        " that the client left; rejected requests never reached the engine."
+                        " that the client disconnected; rejected requests never reached the engine."
                     ),
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,

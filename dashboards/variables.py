@@ -26,7 +26,7 @@ VARIABLES: Final = {
     "model": Variable("Model", "Served models.", f"label_values({REQUESTS.name}, model)"),
     "region": Variable(
         "Region",
-        "Region of the servers; limits the replicas.",
+        "Region of the servers. It limits the choice of replicas.",
         f'label_values({ENGINE_INFO.name}{{model=~"$model"}}, region)',
     ),
     "replica": Variable("Replica", "Single servers.", f"label_values({_ENGINES}, replica)"),
@@ -37,4 +37,4 @@ VARIABLES: Final = {
     ),
     "slo": Variable("Objective", "Promises.", f"label_values({SLO_EVENTS.name}, slo)"),
 }
-"""By name. Without a selection, all values are shown."""
+"""Variables by name. Without a selection, all values are shown."""

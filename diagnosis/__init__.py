@@ -1,1 +1,1 @@
-"""Why the tail grew, for whom, because of what, and what to change."""
+"""Diagnose a latency that grew: which requests are slow, for what causes, and what to change."""

@@ -1,8 +1,8 @@
-"""A detector's claim: which share of which terms its cause explains, with evidence and levers.
+"""A detector's claim: the share of each term that its cause explains, with evidence and levers.
 
 Pure. Several detectors may claim the same seconds; `divide_terms` divides them, so that no second
-is explained twice. Claims of a lower tier come first: a root cause (a restart, a changed
-configuration) takes its share, and the other causes divide the rest.
+is explained twice. Claims of a lower tier are served first: a root cause (a restart, a changed
+configuration) takes its share, and the rest is divided among the other causes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,8 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause, with its unit in words. None is unknown."""
+    """A measurement that supports the cause, with its unit in words. None means an unknown
+    value."""
 
     what: str
     baseline: float | None
@@ -30,7 +31,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """What to do, in an operator's words, and the flag that does it, if there is one."""
+    """An action in an operator's words, with the flag that implements it, if one exists."""
 
     action: str
     flag: str | None = None
@@ -38,10 +39,10 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One cause's claim.
+    """The share of each term's excess that one cause explains.
 
-    `weights` gives, by term, the share in [0, 1] of its excess: one number for all slow requests,
-    or an array with one number for each.
+    `weights` maps a term to a share in [0, 1]: one number for all slow requests, or an array with
+    one number for each.
     """
 
     cause: str
@@ -53,12 +54,12 @@ class Claim:
 
 
 Detector = Callable[[Case], Claim | None]
-"""Returns None if the case shows no sign of the cause."""
+"""A function that returns a claim, or None if the case shows no sign of the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
-    """(len(claims), number, len(TERMS)) the share of each slow request's terms that each claim
-    gets.
+    """Return the share of each slow request's terms that each claim gets: (len(claims), number,
+    len(TERMS)).
 
     The shares of all claims sum to at most 1.
     """

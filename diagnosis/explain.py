@@ -1,6 +1,6 @@
-"""Explain why a latency grew: from columns to an explanation.
+"""Explain why a latency grew: columns in, an explanation out.
 
-Pure. No clock, no socket, no SQL. The same columns give the same answer.
+Pure. Uses no clock, socket or SQL. The same columns give the same explanation.
 """
 
 from collections.abc import Sequence
@@ -40,19 +40,21 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Without a deciding objective, the slow requests' mean has grown if the low end of its interval
-exceeds the baseline's by this factor."""
+"""If no objective decides, a growth counts only if the low end of its ratio's interval exceeds this
+factor."""
 
 CHANCE: Final = 0.01
-"""Error probability of a verdict. It is below that of the displayed intervals, because verdicts are
-computed more often."""
+"""Error probability of a verdict. It is smaller than the error probability of the displayed
+intervals, because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Required ratio of requests beyond the start of the baseline's tail."""
+"""Required growth of the number of requests that are slower than the start of the baseline's
+tail."""
 
 OUTLIER_RATIO: Final = 1.5
-"""Multiple of the baseline's slowest request. As many requests as form a tail beyond it are no
-chance, even if all were in one minute, which resampled minutes often miss."""
+"""Multiple of the baseline's slowest latency. If a tail has enough requests that are slower than
+this, the growth is not chance, even if all of these requests arrived in one minute. Resampled
+minutes often miss such a minute."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 
@@ -63,11 +65,12 @@ MIN_GROWTH_S: Final = {
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
 }
-"""A smaller growth is imperceptible and does not count."""
+"""A smaller growth in seconds is imperceptible and does not count."""
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""A cause is named if it alone would count as growth. The minimum share lies between these two."""
+"""Upper limit of the share that a cause needs to be named. A cause is named if it alone would count
+as growth. The share that this requires is limited to between 0.01 and this value."""
 
 
 def explain(
@@ -79,13 +82,13 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: of all clients, at least those of window and baseline; others are ignored. The
-            question's filter selects whose latency is explained, not which evidence is used.
-        servers: samples of both ranges, and starts before them.
-        question: which latency, of which requests, window and baseline.
-        thresholds: those that objectives set for this latency. If one of them can decide, it
-            decides
-            whether there is an incident; otherwise the size of the growth does.
+        requests: requests of all clients in window and baseline; other requests are ignored. The
+            question's filter selects the requests whose latency is explained. It does not limit the
+            evidence.
+        servers: engine and GPU samples of both ranges, and earlier starts.
+        question: the latency, the selected requests, window and baseline.
+        thresholds: thresholds that objectives set for this latency. If one of them can decide, it
+            decides whether there is an incident; otherwise the size of the growth decides.
     """
     window, baseline = question.window, question.baseline
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
@@ -104,7 +107,7 @@ def explain(
             attainments=attainments,
         )
     answer = _explained(question, servers, now, before, tails, share, attainments)
-    # Includes the baseline's requests: some of them may have waited into the window.
+    # Include the baseline's requests, because some of them may still have waited in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -145,7 +148,7 @@ def _explained(
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # more requests are slow, but their mean did not grow
+        unexplained = 1.0  # More requests are slow, but their mean did not grow.
     if grown and larger:
         causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -184,9 +187,11 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 
 
 def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
-    """Return the tail share at which the growth is visible, if an objective was broken more often.
+    """Return the tail share at which the growth is visible, after more requests missed an
+    objective.
 
-    A few outliers of the baseline may be slower than all requests that broke the objective since.
+    A few outliers of the baseline may be slower than all of the window's requests that missed the
+    objective.
     """
     longest = max(len(each) for each in tails)
     widest = 1.0 if longest <= FULLY_SORTED_UP_TO else FULLY_SORTED_UP_TO / longest
@@ -201,8 +206,8 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Return whether clearly more requests are as slow as the baseline's tail, slower quarter or
-    half.
+    """Return whether clearly more requests than in the baseline are as slow as its tail, its slower
+    quarter or its slower half.
 
     A few outliers make the mean of the baseline's tail uncertain. They do not move these quantiles.
     """
@@ -218,9 +223,10 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
-    """(n,) the requests slower than the start of the baseline's tail, at most the slowest tenth.
+    """Return the requests slower than the start of the baseline's tail, at most the slowest tenth;
+    shape (n,).
 
-    If all requests are slow, the slowest ones show where it is worst.
+    If all requests are slow, the slowest ones show where the delay is largest.
     """
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
@@ -237,7 +243,8 @@ def _parts(case: Case) -> list[PartGrowth]:
 
 
 def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
-    """Return the causes worth naming, largest first, and the share that no claim takes."""
+    """Return the causes that are large enough to be named, largest first, and the unexplained
+    share."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
@@ -245,8 +252,9 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
     whole_s = float(terms[:, grew].sum(axis=1).mean())
     if not whole_s > 0:
         return [], 1.0
-    # Each claim's seconds of the terms that grew, as a share of their sum. A single request's term
-    # may have shrunk although the mean grew, so the other claims could exceed the mean.
+    # A claim's share is its seconds in the terms that grew, divided by the sum of these terms. A
+    # single request's term may have shrunk although the mean grew, so the other claims could exceed
+    # the mean.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
@@ -265,7 +273,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes with the masked ones added; all other shares shrink in proportion."""
+    """Return the causes including the masked ones, and the unexplained share. All shares but those
+    of masked causes become smaller in proportion."""
     found = []
     for each in masked:
         alone = Evidence(

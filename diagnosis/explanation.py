@@ -1,4 +1,4 @@
-"""The answer of a diagnosis.
+"""The result of a diagnosis.
 
 Pure. Seconds are means over the slow requests. Shares are of the added time: the sum of the terms
 that grew.
@@ -14,11 +14,11 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
-"""A tail that moved by at most this share of the baseline's is unchanged."""
+"""A tail is unchanged if it moved by at most this share of the baseline's tail."""
 
 
 class Verdict(StrEnum):
-    """Whether there is something to explain."""
+    """Whether there is a growth to explain."""
 
     INCIDENT = "incident"
     NO_INCIDENT = "no_incident"
@@ -41,7 +41,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class PartGrowth:
-    """One part of the latency: its mean over the baseline's slow requests and the window's."""
+    """One part of the latency, with its mean over the slow requests of the baseline and of the
+    window."""
 
     part: str
     baseline_s: float
@@ -49,13 +50,13 @@ class PartGrowth:
 
     @property
     def excess_s(self) -> float:
-        """The increase; negative if it shrank."""
+        """The increase in seconds; negative if the part shrank."""
         return self.now_s - self.baseline_s
 
 
 @dataclass(frozen=True, slots=True)
 class RiskRatio:
-    """One group of requests that is slow more often than the rest."""
+    """A group of requests that is slow more often than the rest."""
 
     dimension: str
     value: str
@@ -67,11 +68,11 @@ class RiskRatio:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer to a question.
+    """The result of a diagnosis.
 
     `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of their
-    mean; the parts' excesses sum to it. `unexplained` is the share of the added time that no cause
-    takes. `needed` is the number of requests that each range needs for a verdict.
+    mean latency; the parts' excesses sum to it. `unexplained` is the share of the added time that
+    no cause explains. `needed` is the number of requests that each range needs for a verdict.
     """
 
     question: Question
@@ -91,18 +92,18 @@ class Explanation:
     attainments: Sequence[Attainment] = ()
     """Attainment of the objectives on this latency, in window and baseline."""
     contradictions: Sequence[str] = ()
-    """Contradictions within the data, one sentence each."""
+    """Contradictions in the data, each described by one sentence."""
 
     @property
     def excess_s(self) -> float | None:
-        """How much the slow requests' mean grew."""
+        """Growth of the slow requests' mean, in seconds; None without a verdict."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
 
     @property
     def unchanged(self) -> bool:
-        """Whether the slow requests' mean is within a tenth of the baseline's."""
+        """True if the slow requests' mean is within a tenth of the baseline's."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property
@@ -112,13 +113,13 @@ class Explanation:
 
     @property
     def grew_within_objectives(self) -> bool:
-        """Whether the slow requests' mean grew while all deciding objectives were met."""
+        """True if the slow requests' mean grew while all deciding objectives were met."""
         kept = self.verdict is Verdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
         """The deciding objective that the window misses with the largest share of slow requests;
-        None if it misses none."""
+        None if the window meets all of them."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -1,4 +1,4 @@
-"""Serialise an explanation as JSON. The keys are published.
+"""Serialise an explanation as JSON. The keys are part of the public API.
 
 Pure.
 """
@@ -15,7 +15,7 @@ PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit"
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation's JSON object. Instants are unix seconds; unknown is null."""
+    """Return the explanation's JSON object. Instants are unix seconds; an unknown value is null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,
@@ -30,8 +30,8 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # No interval: it contained the true growth in 7 % to 71 % of redrawn simulations of three
-        # faults.
+        # There is no interval: it contained the true growth in only 7 % to 71 % of redrawn
+        # simulations of three faults.
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
@@ -76,7 +76,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # No interval of a share has a measured coverage; the keys stay for their readers.
+        # Shares have no interval with measured coverage. The keys stay for compatibility.
         "share_low": None,
         "share_high": None,
         "evidence": [asdict(each) for each in cause.evidence],

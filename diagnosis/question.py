@@ -1,4 +1,4 @@
-"""The question of a diagnosis: which latency, of which requests, in which window, against what.
+"""The question of a diagnosis: a latency, a selection of requests, a window and a baseline.
 
 Pure.
 """
@@ -42,16 +42,16 @@ class Span:
 
     @property
     def before(self) -> "Span":
-        """The range of the same length just before."""
+        """The range of the same length that ends where this one begins."""
         return Span(2 * self.from_unix_ns - self.to_unix_ns, self.from_unix_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Why is `metric` slower in `window` than in `baseline`?
+    """The question why `metric` is slower in `window` than in `baseline`.
 
-    `where` (label → value, None for unknown) selects whose latency is explained. It does not select
-    the evidence: one tenant's waits depend on the requests of all tenants.
+    `where` (label → value, None for unknown) selects the requests whose latency is explained. It
+    does not select the evidence: one tenant's waits depend on the requests of all tenants.
     """
 
     metric: Metric
@@ -61,7 +61,7 @@ class Question:
 
     @property
     def whole(self) -> Span:
-        """The shortest range that contains both."""
+        """The shortest range that contains window and baseline."""
         return Span(
             min(self.window.from_unix_ns, self.baseline.from_unix_ns),
             max(self.window.to_unix_ns, self.baseline.to_unix_ns),

@@ -1,7 +1,7 @@
 """Sphinx's configuration of the documentation site (`make docs`).
 
-The source folder is the repository, so that the parts' READMEs are pages of the site, too, and
-one link works here and in a repository browser.
+The source folder is the repository, so that the parts' READMEs are also pages of the site, and
+links work both here and in a repository browser.
 """
 
 import click
@@ -18,7 +18,7 @@ html_title = "Tailspan"
 
 
 def setup(app: Sphinx) -> None:
-    """Show the commands' help literally: a `*` in it is no markup."""
+    """Show the commands' help literally, without Markdown's meaning of `*`."""
     for part in ("description", "options", "epilog"):
         app.connect(f"sphinx-click-process-{part}", _literal)
 

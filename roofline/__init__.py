@@ -1,1 +1,2 @@
-"""What a step has to move and to compute, and what holds it back. Pure: numbers in, numbers out."""
+"""The bytes that an engine step moves, the FLOPs that it computes, and its bottleneck. Pure: no
+I/O."""

@@ -1,4 +1,4 @@
-"""Convert the store's Arrow tables to the columns of single engines and their GPUs.
+"""Convert the store's Arrow tables to columns, for each engine and its GPUs.
 
 Pure. A null becomes NaN.
 """
@@ -22,7 +22,7 @@ class EngineKey(NamedTuple):
 
 
 def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
-    """Return the samples of each engine of a table of `EngineSample`s, sorted by replica and
+    """Return the samples of each engine from a table of `EngineSample`s, sorted by replica and
     number."""
     keys = samples.group_by(["replica", "engine"]).aggregate([])
     found = {}
@@ -54,7 +54,7 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """A number for each process and start; each has its own totals."""
+    """Number the series of a table: each process and each of its starts has its own totals."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

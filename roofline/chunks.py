@@ -1,8 +1,8 @@
-"""The KV that chunks of long prompts read back, estimated from the ledger's sums.
+"""Estimate how much KV the chunks of long prompts read again, from the step ledger's sums.
 
 Pure. A prompt longer than a step's budget is computed in chunks, and each chunk reads the KV of all
-earlier chunks. 131,072 tokens in chunks of 2,048 read back 4.1 million tokens: 541 GB for
-Llama-3-8B, besides the 961 GB of weights that the 64 steps read.
+earlier chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again:
+541 GB for Llama-3-8B, in addition to the 961 GB of weights that the 64 steps read.
 """
 
 from math import inf
@@ -15,12 +15,12 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """The largest number of prompt tokens that one step computes."""
+    """Limits on the prompt tokens that one step computes."""
 
     step_tokens: float
-    """The step's budget, shared with its decodes (`max_num_batched_tokens`)."""
+    """The token budget of a step, which prompts and decodes share (`max_num_batched_tokens`)."""
     longest_tokens: float = inf
-    """Limit for one prompt (`long_prefill_token_threshold`)."""
+    """Limit for the tokens of one prompt in a step (`long_prefill_token_threshold`)."""
 
 
 def read_chunks(arguments: str) -> Chunks | None:
@@ -43,21 +43,23 @@ def read_back(
     decodes: FloatArray,
     chunks: Chunks,
 ) -> FloatArray:
-    """Return a lower bound of the context tokens that prompt chunks read back.
+    """Return a lower bound of the context tokens that prompt chunks read again.
 
-    A chunk of p tokens reads the `start` tokens before it once. The ledger sums P = Σp and Q = Σ
-    p·(start + p/2). start = q/p − p/2 ≥ q/c − p/2 if no chunk is longer than c, so
+    A chunk of p tokens reads the `start` tokens before it once, and its attention is q = p·(start +
+    p/2). The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer than c, then start =
+    q/p − p/2 ≥ q/c − p/2. Summed over all chunks:
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length, as those of long prompts have except
-    for the last. It is too low for short prompts on long cached contexts. A step's budget is shared
-    with its decodes: their mean per step is subtracted, which is an approximation.
+    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
+    last have it. The bound is too low for short prompts on long cached contexts. The decodes of a
+    step use a part of its budget. Their mean per step is subtracted from the budget, which is an
+    approximation.
 
     Args:
-        steps: (n,) and the others alike, over short time ranges: seconds, not minutes, because
-            short
-            prompts reduce the bound for long ones.
+        steps: (n,) steps of each time range; the other arrays have the same shape. Use ranges of
+            seconds and not of minutes, because short prompts lower the bound for long prompts in
+            the same range.
         prefill_tokens: P.
         prefill_attention: Q.
         decodes: N.

@@ -1,6 +1,6 @@
 """Read values of a model's configuration by any of several key names. Errors name the key.
 
-Pure. Lists are represented by the count of each value, because a running engine reports them so.
+Pure. A list is represented by the count of each value, as in the report of a running engine.
 """
 
 from collections import Counter
@@ -10,11 +10,12 @@ from typing import Any, Final
 from roofline.errors import UnknownShapeError
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Keys under which multimodal models keep the language model's configuration."""
+"""Keys under which multimodal models store the language model's configuration."""
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the language model, with the values that only the whole has."""
+    """Return the configuration of the language model, including values that only the whole
+    configuration has."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
@@ -24,19 +25,20 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Values on how the model is run, which apply to the whole."""
+    """Return the values that describe how the engine runs the model. They apply to the whole
+    model."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
 
 class Config:
-    """A configuration by key. Null counts as absent."""
+    """A configuration, read by key. Null counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     def get(self, *keys: str) -> Any:
-        """Return the first key that is present; None if none is."""
+        """Return the value of the first key that is present; None if no key is present."""
         for key in keys:
             value = self._values.get(key)
             if value is not None:
@@ -44,7 +46,7 @@ class Config:
         return None
 
     def text(self, *keys: str) -> str:
-        """Return a name; "" if it is absent."""
+        """Return a text; "" if it is absent."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
@@ -66,7 +68,7 @@ class Config:
         """Return a count above 0.
 
         Raises:
-            UnknownShapeError: none of the keys is present, or the value is no whole number.
+            UnknownShapeError: no key is present, or the value is not a whole number.
         """
         found = self.whole_or_none(*keys)
         if found is None:
@@ -78,7 +80,8 @@ class Config:
         """Return a count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: it is no whole number, such as a list with one number per layer.
+            UnknownShapeError: the value is not a whole number; for example, it is a list with
+                one number per layer.
         """
         for key in keys:
             value = self._values.get(key)
@@ -95,7 +98,7 @@ class Config:
         """Return how often each value of a list occurs; empty if the list is absent.
 
         Raises:
-            UnknownShapeError: the value has counts, and one of them is no whole number.
+            UnknownShapeError: the counts of the list are not whole numbers.
         """
         value = self.get(key)
         if isinstance(value, Mapping):

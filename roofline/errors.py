@@ -2,7 +2,7 @@
 
 
 class UnknownShapeError(ValueError):
-    """The model's shape cannot be determined. `key` names the missing or unsupported configuration
+    """The model's shape cannot be determined. `key` is the missing or unsupported configuration
     key."""
 
     def __init__(self, key: str, reason: str) -> None:

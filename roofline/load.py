@@ -1,6 +1,7 @@
 """The work scheduled in a step, or summed over a window of steps.
 
-Pure. Columns of the same length n, one row per step or window. Values are sums over its steps.
+Pure. All columns have the same length n: one row per step or window. Values are sums over the row's
+steps.
 """
 
 from dataclasses import dataclass
@@ -12,19 +13,19 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed prompt tokens of a step that has any, if only sums are known. It affects only mixtures of
-experts, of which so many tokens use nearly all."""
+"""Assumed number of prompt tokens in each step that computes prompt tokens, if only sums are known.
+It matters only for mixtures of experts, where this many tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """(n,) each: the work of steps as the step ledger counts it."""
+    """The work of steps as the step ledger counts it, (n,) each."""
 
     steps: FloatArray
     prefill_tokens: FloatArray
     """P: prompt tokens computed."""
     prefill_attention: FloatArray
-    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and a token it attends to."""
+    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and an attended token."""
     context_tokens: FloatArray
     """C: tokens of context that decodes read."""
     decodes: FloatArray
@@ -34,10 +35,10 @@ class Load:
     prefill_steps: FloatArray
     """Steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: tokens of earlier chunks and of the cache that prompt chunks read back. For sums over many
-    steps, a lower bound (`chunks.read_back`)."""
+    """R: context tokens that prompt chunks read again, from earlier chunks and from the cache. For
+    sums over many steps, R is a lower bound (`chunks.read_back`)."""
     prompts: FloatArray
-    """Prompts whose last chunk is computed: each yields a token."""
+    """Prompts whose last chunk is computed. Each of these prompts produces a token."""
 
     @property
     def tokens(self) -> FloatArray:
@@ -83,16 +84,16 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> Load:
-    """Return the load of many steps, from differences of an engine's totals.
+    """Return the load of many steps, from the differences of an engine's totals.
 
     Args:
-        steps: (n,) as all others; NaN if unknown.
+        steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.
         prefill_tokens: P.
         prefill_attention: Q.
         context_tokens: C.
         decodes: N.
-        draft_tokens: None without speculation; unknown counts as 0.
-        prefill_context_tokens: R; None and unknown count as 0.
+        draft_tokens: None without speculation. Unknown values count as 0.
+        prefill_context_tokens: R. None and unknown values count as 0.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -1,7 +1,7 @@
-"""Bytes and FLOPs that an engine's steps needed from a GPU, window by window.
+"""The bytes and FLOPs that an engine's steps needed from a GPU, for each window.
 
-Pure. They are computed from the model's shape and the step ledger. If one of these is unknown,
-vLLM's own model is used, which counts bytes and FLOPs differently (README.md).
+Pure. They are computed from the model's shape and the step ledger. If the shape or the ledger is
+unknown, vLLM's own model is used, which counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from roofline.work import work_of
 
 
 class ModelSource(StrEnum):
-    """Which model computed the bytes and FLOPs."""
+    """The model that computed the bytes and FLOPs."""
 
     SHAPE = "shape"
     """This package, from the model's shape and the step ledger."""
@@ -29,7 +29,7 @@ class ModelSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """What one window needed from a GPU."""
+    """The bytes and FLOPs that one window needed from a GPU."""
 
     model: ModelSource
     weight_bytes: float | None
@@ -42,7 +42,8 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """What all windows needed from a GPU: (w,) each, NaN if unknown."""
+    """The bytes and FLOPs that each window needed from a GPU. Each array is (w,), with NaN for
+    unknown values."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -74,7 +75,8 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """Compute by this package's model. The compute time is NaN if a peak is unknown."""
+    """Compute bytes and FLOPs by this package's model. The compute time is NaN if a peak is
+    unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -119,7 +121,8 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
 def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
-    """Use vLLM's counters. All FLOPs count as those of the model's dtype, or of 16 bits."""
+    """Compute bytes and FLOPs from vLLM's counters. All FLOPs are assumed to be in the model's
+    dtype; if the dtype is unknown, in a 16-bit format."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -131,5 +134,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """Return a number of a column; None for NaN."""
+    """Convert a number of a column: NaN becomes None."""
     return float(value) if np.isfinite(value) else None

@@ -1,10 +1,10 @@
-"""Read your own peaks from a file; they take precedence over `peaks.toml`.
+"""Read a user's peaks from a file. They take precedence over `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12
     flops_per_s = { bf16 = 148e12, fp8 = 296e12 }
 
-For a device of the table, values that stay the same may be omitted.
+For a device that the table contains, unchanged values may be omitted.
 """
 
 import tomllib
@@ -18,22 +18,23 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the peaks by device from the file that the environment names; empty if it names none.
+    """Return the peaks by device from the file that the environment names; empty if it names no
+    file.
 
     Raises:
-        PeaksError: the file cannot be read, or a value is invalid; names the file.
+        PeaksError: the file cannot be read, or a value is invalid. The message names the file.
     """
     named = environment.get(ENVIRONMENT_KEY)
     return load_peaks(Path(named)) if named else {}
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """Return a file's peaks by device. Raises as `peaks_in_force`."""
+    """Return a file's peaks by device. Raises the same errors as `peaks_in_force`."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise PeaksError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of TOML, and of text
+    except ValueError as error:  # the file is not TOML, or not text
         raise PeaksError(f"{path}: {error}") from error
     devices = given.pop("device", {})
     if given or not isinstance(devices, dict) or not devices:

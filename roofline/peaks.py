@@ -1,4 +1,4 @@
-"""Peak bandwidth and FLOP/s of a GPU, found by its name, or of a part of it (MIG).
+"""Peak bandwidth and FLOP/s of a GPU or of a MIG slice, by its name.
 
 Pure, except that it reads the package's table `peaks.toml` once.
 """
@@ -12,47 +12,49 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats with a peak: dense, with matrix units if the device has them."""
+"""Number formats with a peak. A peak is that of dense matrix products, with matrix units if the
+device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
-"""A MIG slice as its driver names it: sevenths of the compute units, gigabytes of memory."""
+"""Matches the driver's name of a MIG slice, such as "MIG 3g.40gb": sevenths of the compute units,
+and gigabytes of memory."""
 
 
 class PeaksError(ValueError):
-    """Invalid peaks in a configuration. The message names the key, the value and what is
-    allowed."""
+    """Invalid peaks in a configuration. The message gives the key, the value and the allowed
+    values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU's peaks, as its maker states them."""
+    """The peaks of one GPU according to its manufacturer."""
 
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """By number format, dense. Formats that the device lacks are absent."""
+    """FLOP/s by number format, for dense matrices. Formats that the device lacks are missing."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """The public copy of the source in which the numbers were found; None if they were not
-    found."""
+    """A public copy of the source that contains these numbers; None if no copy was found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
-        """Return the FLOP/s of a number format, or of `otherwise` if the device lacks it; None if
-        it lacks both. Without the format, weights are expanded first."""
+        """Return the FLOP/s of a number format. If the device lacks the format, return the FLOP/s
+        of `otherwise`, because weights are then converted to it first. None if it lacks both."""
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 
 def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
-    """Return the peaks of a device; None if it is unknown. `known_devices()` lists the known ones.
+    """Return the peaks of a device; None if it is unknown. `known_devices()` lists the known
+    devices.
 
     Args:
-        name: as NVML, vLLM or AMD SMI report it: "NVIDIA H100 80GB HBM3".
-        given: peaks from a configuration, by name. They take precedence over the table:
-            `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`.
-            For a device of the table, values that stay the same may be omitted.
+        name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
+        given: peaks from a configuration, by name. They take precedence over the table: `{"NVIDIA
+            H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`. For a device that the
+            table contains, unchanged values may be omitted.
 
     Raises:
         PeaksError: a given value is invalid.
@@ -76,8 +78,11 @@ def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
 
 
 def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
-    """Source: NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles": memory comes in
-    eighths, multiprocessors in sevenths."""
+    """Return the peaks of a MIG slice.
+
+    Memory is divided into eighths, multiprocessors into sevenths. Source: NVIDIA Multi-Instance GPU
+    User Guide, "MIG Device Profiles".
+    """
     memory_bytes = whole.memory_bytes or 0.0
     eighths = min(8, max(1, round(8 * gigabytes * 1e9 / memory_bytes)))
     return replace(
@@ -90,7 +95,8 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _plain(name: str) -> str:
-    """Normalise a name: makers and drivers agree on letters and digits, but not on separators."""
+    """Normalise a name to letters and digits, because manufacturers and drivers use different
+    separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

@@ -1,6 +1,7 @@
-"""Bytes per weight and per cached element, and the arithmetic, from dtype and quantisation.
+"""Bytes per weight and per cached element, and number formats, from dtype and quantisation.
 
-Pure. Scales and zero points count as part of a weight: 4 bits in groups of 128 are 0.52 bytes.
+Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
+bytes.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +12,8 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """A quantised weight: its bytes, and the arithmetic. None: it is expanded before use."""
+    """A quantised weight: its bytes, and its number format. A format of None means that weights are
+    converted to the dtype before use."""
 
     bytes: float
     math: str | None = None
@@ -40,13 +42,14 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's methods with one fixed format."""
+"""vLLM's quantisation methods with one fixed format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Weights in groups, each with a 16-bit scale and a zero point of the weights' width."""
+"""Methods with weights in groups. Each group has a 16-bit scale and a zero point with as many bits
+as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -63,11 +66,12 @@ _CACHE: Final = {
     "nvfp4": 0.5 + _NV_SCALE,
 }
 _FP8_LATENT_BYTES = 656
-"""`fp8_ds_mla`, bytes per token and layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
+"""Bytes per token and layer of `fp8_ds_mla`: 512 elements of 1 byte, 4 scales of 4 bytes, and 64
+elements of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:
-    """Return the bytes and the arithmetic of weights and cache.
+    """Return bytes per element and number formats of weights and cache.
 
     Raises:
         UnknownShapeError: a dtype or method is unknown.
@@ -114,7 +118,8 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Source: the compressed-tensors library, `QuantizationScheme`."""
+    """Return the format that compressed-tensors describes. Source: its class
+    `QuantizationScheme`."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
         bits = weights.whole_or_none("num_bits")

@@ -1,7 +1,7 @@
 """Bytes and FLOPs of single requests.
 
-Pure. All requests in a step share one read of the weights. A request's share of it is known only if
-the batch size is.
+Pure. All requests in a step share one read of the weights. A request's share of this read is known
+only if the batch size is known.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ from roofline.work import work_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestWork:
-    """(n,) each: on one GPU, as a mean over the engine's. NaN if unknown."""
+    """Bytes and FLOPs of each request on one GPU, as a mean over the engine's GPUs. Each array is
+    (n,), with NaN for unknown values."""
 
     flops: FloatArray
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     weight_bytes: FloatArray
-    """Its share of the weights read in its decode steps."""
+    """The request's share of the weights read in its decode steps."""
 
 
 def work_of_requests(
@@ -31,11 +32,12 @@ def work_of_requests(
     output_tokens: FloatArray,
     batch: FloatArray | None = None,
 ) -> RequestWork:
-    """Return the work of requests, each computed once: evictions and speculation are ignored.
+    """Return the work of requests if no token is computed twice: evictions and speculation are
+    ignored.
 
     Args:
-        shape: of the model.
-        prompt_tokens: (n,) NaN if unknown, here and below.
+        shape: the model's shape.
+        prompt_tokens: (n,) prompt tokens. NaN means unknown, here and in the other arrays.
         cached_tokens: (n,) prompt tokens found in the cache.
         output_tokens: (n,) tokens produced; the prompt's last step produces the first.
         batch: (n,) mean sequences per step during its decode; None if unknown.

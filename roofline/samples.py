@@ -1,6 +1,6 @@
-"""Aggregate samples of an engine and its GPUs by windows of time.
+"""Aggregate samples of an engine and its GPUs by time window.
 
-Pure. A rise of a counter belongs to the window of the later sample.
+Pure. The increase of a counter between two samples belongs to the window of the later sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from telemetry.counter_series import CounterSeries, series_numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Samples in any order: (n,) each; NaN if unknown.
+    """Samples in any order. Columns have the shape (n,); NaN if unknown.
 
-    `numbers` uses the names of `EngineSample` or `GpuSample`. `series` identifies what a total
-    belongs to: process and start. It may be omitted for GPUs.
+    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
+    source of a total: process and start. It may be omitted for GPUs.
     """
 
     at_unix_ns: IntArray
@@ -39,7 +39,7 @@ class Grid:
     number: int
 
     def of(self, at_unix_ns: IntArray) -> IntArray:
-        """(n,) the window of each instant; −1 outside."""
+        """Return the window of each instant, (n,); −1 outside all windows."""
         places = (at_unix_ns - self.from_unix_ns) // self.width_ns
         return np.where((places >= 0) & (places < self.number), places, -1)
 
@@ -49,8 +49,8 @@ class Grid:
 
 
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
-    """Return windows on multiples of their width that cover all instants; one window if the width
-    is None.
+    """Return windows that cover all instants and begin at multiples of their width. If the width is
+    None, return one window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -68,7 +68,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """Increases of totals from sample to sample, summed by window."""
+    """Increases of totals between samples, summed by window."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number
@@ -76,16 +76,17 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """(w,) a total's increase; NaN if no sample of the window reports it.
+        """Return a total's increase in each window, (w,); NaN if no sample of the window reports
+        it.
 
-        If an engine has several processes, each counts a part, so their increases are added.
+        If an engine has several processes, each process counts a part, so the increases are added.
         """
         rise = self._each(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """(w,) a function of the increases of several totals from sample to sample, summed by
-        window.
+        """Apply `make` to the increases of several totals between samples, and return the sums by
+        window, (w,).
 
         NaN if no sample of the window reports all of them.
         """
@@ -97,8 +98,8 @@ class Rises:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
-        """(w,) seconds of a window between its samples and their predecessors; of the process with
-        the most. 0 without samples."""
+        """Seconds of each window between its samples and their predecessors, (w,). With several
+        processes, the largest of their values is used. 0 without samples."""
         span = self._counters.apart_s
         most = np.zeros(self._number)
         told = np.isfinite(span) & (self._windows >= 0)
@@ -118,7 +119,8 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """(w,) a gauge's mean over the samples of each window, over all GPUs; NaN without samples."""
+    """Return a gauge's mean over the samples of each window and over all GPUs, (w,); NaN without
+    samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     told = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[told], weights=values[told], minlength=grid.number)

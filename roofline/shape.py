@@ -1,7 +1,7 @@
-"""A model's shape as an engine runs it; its bytes and FLOPs follow from it.
+"""A model's shape as an engine runs it. Bytes and FLOPs are computed from it.
 
-Pure. Sizes are elements and counts, for the whole model; `Parallel` gives each GPU's part. Biases
-and norms are ignored: under 0.2 % of the parameters.
+Pure. Sizes are numbers of elements for the whole model; `Parallel` gives each GPU's part. Biases
+and norms are ignored: they are under 0.2 % of the parameters.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: keys and values of a token are cached as one short vector.
+    """Multi-head latent attention: the keys and values of a token are cached as one short vector.
 
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """
@@ -28,7 +28,7 @@ class Latent:
 
     @property
     def cached_dim(self) -> int:
-        """Cached elements per token and layer: 576 in DeepSeek-V3."""
+        """Cached elements per token and layer, such as 576 in DeepSeek-V3."""
         return self.kv_rank + self.rope_dim
 
 
@@ -48,40 +48,40 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Bytes per element, and the arithmetic of matrix products."""
+    """Bytes per element, and number formats of matrix products."""
 
     plain_bytes: float
-    """Of activations, and of weights that are not quantised: embedding tables, routers."""
+    """Bytes of an activation, and of a weight that is not quantised: embedding tables, routers."""
     linear_bytes: float
-    """Of a weight of attention and feed-forward layers, including its share of the scales."""
+    """Bytes of a weight of attention and feed-forward layers, including its share of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """A key of `Device.flops_per_s`, such as bf16."""
+    """Number format of products of plain weights: a key of `Device.flops_per_s`, such as bf16."""
     linear_math: str
-    """If it differs and the device supports it: fp8, int8 or fp4."""
+    """Number format of products of linear weights: fp8, int8 or fp4 if the device supports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """The number of GPUs that share an engine, and that share the experts of all engines."""
+    """The number of GPUs that one engine uses, and the number of engines that share experts."""
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
     """Engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: GPUs of `tensor` that share a sequence's cache."""
+    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
 
     @property
     def gpus(self) -> int:
-        """GPUs of one engine."""
+        """Number of GPUs of one engine."""
         return self.tensor * self.pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A token decoder as one engine runs it."""
+    """The shape of a token decoder as one engine runs it."""
 
     architecture: str | None = None
     vocabulary: int
@@ -91,15 +91,15 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     intermediate: int
-    """Of feed-forward layers that are not mixtures."""
+    """Width of feed-forward layers that are not mixtures of experts."""
     gated: bool = True
-    """Three matrices per feed-forward layer (SwiGLU) instead of two."""
+    """True if a feed-forward layer has three matrices (SwiGLU), False if two."""
     tied: bool = False
-    """The embedding table is also the last layer's matrix."""
+    """True if the embedding table is also the last layer's matrix."""
     positions: int = 0
-    """Learnt positions; 0 if positions are computed."""
+    """Number of learnt positions; 0 if positions are computed."""
     window: int | None = None
-    """Tokens that a sliding-window layer attends to."""
+    """Number of tokens that a sliding-window layer attends to."""
     window_layers: int = 0
     latent: Latent | None = None
     experts: Experts | None = None
@@ -108,20 +108,20 @@ class ModelShape:
 
     @property
     def full_layers(self) -> int:
-        """Layers that attend to the whole context."""
+        """Number of layers that attend to the whole context."""
         return self.layers - self.window_layers
 
     @property
     def dense_layers(self) -> int:
-        """Layers whose feed-forward part is not a mixture."""
+        """Number of layers whose feed-forward part is not a mixture of experts."""
         return self.layers - (self.experts.layers if self.experts else 0)
 
     @property
     def kv_elements(self) -> int:
-        """Cached elements per token and layer over all GPUs, without copies."""
+        """Cached elements per token and layer, over all GPUs without copies."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV cache of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
+        """Bytes of KV cache of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

@@ -2,7 +2,8 @@
 
 Pure. Both have the same keys. An engine also reports its arguments under vLLM's names
 (`tensor_parallel_size`, `cache_dtype`, `quantization` and so on). A model with unsupported parts is
-rejected with the key that shows them: a wrong number is worse than none.
+rejected, because a wrong number is worse than no number. The error names the key of the unsupported
+part.
 """
 
 import json
@@ -33,29 +34,30 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Keys that show parts which are not modelled."""
+"""Configuration keys of model parts that are not modelled, with the name of each part."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""`model_type`s whose feed-forward layers have no gate; configurations lack a key for it."""
+"""Values of `model_type` whose feed-forward layers have no gate. Configurations have no key for
+this."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
 )  # fmt: skip
-"""`model_type`s whose `tie_word_embeddings` defaults to true."""
+"""Values of `model_type` whose `tie_word_embeddings` defaults to true."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MOST_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""`model_type`s whose feed-forward width defaults to four times the hidden size."""
+"""Values of `model_type` whose feed-forward width defaults to four times the hidden size."""
 
 
 def read_shape(told: str) -> ModelShape:
     """Return the shape that an engine reported at its start (`EngineStart.shape`).
 
     Raises:
-        UnknownShapeError: as `shape_of`, or the text is no JSON object.
+        UnknownShapeError: the text is not a JSON object, or `shape_of` rejects it.
     """
     try:
         config = json.loads(told)
@@ -67,8 +69,8 @@ def read_shape(told: str) -> ModelShape:
 
 
 def _nested(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Rebuild nested parts: an engine reports scalars whose keys contain the parts' names, with
-    dots."""
+    """Rebuild nested parts. An engine reports a nested scalar under a key that contains the names
+    of the parts, separated by dots."""
     config: dict[str, Any] = {}
     for path, value in told.items():
         *parts, key = path.split(".")
@@ -86,14 +88,13 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a configuration describes.
 
     Args:
-        config: by Hugging Face's keys, with vLLM's `tensor_parallel_size`,
-            `pipeline_parallel_size`,
-            `data_parallel_size`, `decode_context_parallel_size`, `cache_dtype` and `quantization`
-                if
-            they differ from the default.
+        config: the configuration with Hugging Face's keys, and with these keys of vLLM if their
+            values differ from the default: `tensor_parallel_size`, `pipeline_parallel_size`,
+            `data_parallel_size`, `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
-        UnknownShapeError: a key is missing, or shows a part that is not modelled; names the key.
+        UnknownShapeError: a key is missing, or shows a part that is not modelled. The message names
+            the key.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():
@@ -216,7 +217,8 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Number of layers that are mixtures; each model family has its own key for it."""
+    """Return the number of layers that are mixtures of experts. Each model family has its own key
+    for it."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -225,7 +227,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # DeepSeek counts from layer 0; the others use the last layer of each interval.
+    # In DeepSeek's models, the count begins at layer 0. In the others, the last layer of each
+    # interval has experts.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -1,7 +1,7 @@
 """Find which layers have a sliding attention window, and its size.
 
-Pure. Newer configurations list each layer (`layer_types`). For older ones, the model type or a
-pattern gives it.
+Pure. Newer configurations list the type of each layer (`layer_types`). In older configurations, the
+model type or a pattern gives the type.
 """
 
 from typing import Final
@@ -14,10 +14,10 @@ _SLIDING: Final = frozenset({"sliding_attention", "chunked_attention", "local_at
 
 
 def sliding_layers(model: Config, kind: str, layers: int) -> tuple[int | None, int]:
-    """Return the window in tokens and the number of layers that have it; (None, 0) without one.
+    """Return the window in tokens and the number of layers that use it; (None, 0) without a window.
 
-    A chunked layer (Llama 4) attends to at most one chunk, on average to half of one. It is treated
-    as a window of one whole chunk.
+    A chunked layer (Llama 4) attends to at most one chunk, and on average to half a chunk. It is
+    treated as a window of one whole chunk.
 
     Raises:
         UnknownShapeError: a layer type is unknown.
@@ -40,7 +40,7 @@ def _number(model: Config, kind: str, kinds: dict[str, int], layers: int) -> int
     if kind == "gemma2":
         return (layers + 1) // 2
     pattern = model.get("sliding_window_pattern")
-    if isinstance(pattern, str) and pattern:  # "LLLG": local, local, local, global
+    if isinstance(pattern, str) and pattern:  # "LLLG" means local, local, local, global
         return sum(pattern[layer % len(pattern)] == "L" for layer in range(layers))
     if isinstance(pattern, int) and pattern > 1:
         return layers - layers // pattern

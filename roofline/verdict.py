@@ -1,9 +1,9 @@
-"""What limits an engine in a time window: memory, compute, neither, or a lack of work.
+"""The bottleneck of an engine in a time window: memory, compute, overhead, or a lack of work.
 
     idle            SM activity below 0.2
     memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
     compute-bound   FLOPs/peak > bytes/bandwidth, and the step at most twice as long
-    overhead-bound  the step is longer than twice both: CPU, kernel launches, communication
+    overhead-bound  the step is longer than twice both times: CPU, kernel launches, communication
 
 Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -13,21 +13,22 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""Share of the time in which multiprocessors were active; if that was not measured, in which the
-engine was in a step."""
+"""An engine is idle if its GPU's multiprocessors were active for less than this share of the time.
+Without this measurement, the share of the time in steps is used."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step that takes more than this multiple of its longer term is overhead-bound."""
+"""A step is overhead-bound if it takes more than this multiple of its memory time and of its
+compute time."""
 DIFFERS_BEYOND: Final = 0.25
-"""A larger difference between modelled and measured bandwidth, as a share, is a finding."""
+"""A larger relative difference between modelled and measured bandwidth is a finding."""
 WORTH_COMPARING: Final = 0.05
-"""Share of the peak bandwidth below which other transfers dominate."""
+"""Minimum share of the peak bandwidth for the comparison. Below it, other transfers dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
 
 
 class Verdict(StrEnum):
-    """What limits a window."""
+    """The bottleneck of a window."""
 
     IDLE = "idle"
     MEMORY_BOUND = "memory_bound"
@@ -36,19 +37,20 @@ class Verdict(StrEnum):
 
 
 class Finding(StrEnum):
-    """Additional remarks on a window."""
+    """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
     """Matrix units are mostly inactive and steps are long, but the memory is busy."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
-    """More than the device can do: the reported shape or device is wrong."""
+    """The bytes or FLOPs exceed the device's peak, so the reported shape or device is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Duration of a mean step in seconds, and the time that each resource needs at its peak."""
+    """Duration of a mean step in seconds, and the seconds that memory and compute need at their
+    peaks."""
 
     step_s: float
     memory_s: float | None
@@ -56,28 +58,29 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: the needed share of the peak bandwidth."""
+        """Model bandwidth utilisation: the share of the peak bandwidth that the step needs."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation; each number format against its own peak."""
+        """Model FLOPs utilisation: each number format is compared with its own peak."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> Verdict | None:
-    """Return what limits a window.
+    """Return the bottleneck of a window.
 
     Args:
-        terms: of its mean step; None without steps.
-        sm_active_ratio: measured over the window; None if not measured.
-        busy_ratio: share of the window that the engine spent in steps; used if SM activity is
+        terms: terms of the window's mean step; None without steps.
+        sm_active_ratio: measured share of the window in which multiprocessors were active; None if
+            not measured.
+        busy_ratio: share of the window that the engine spent in steps. It is used if SM activity is
             unknown.
 
     Returns:
-        None if a term is unknown.
+        The bottleneck; None if a term is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -99,12 +102,13 @@ def residual_of(
     """Return how far the measured bandwidth lies outside the modelled range, as a share.
 
     Args:
-        least_bytes_per_s: modelled, if only weights and KV cache cross the memory bus.
-        most_bytes_per_s: modelled, if activations between layers cross it as well.
-        measured_bytes_per_s: None if not measured.
+        least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.
+        most_bytes_per_s: modelled bandwidth if activations between layers cross the bus as well.
+        measured_bytes_per_s: measured bandwidth; None if not measured.
 
     Returns:
-        Above the upper bound, or (negative) below the lower; 0 in between.
+        A positive share above the upper bound, a negative share below the lower bound, 0 in
+        between.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -124,10 +128,11 @@ def findings_of(
     """Return additional remarks on a window.
 
     Args:
-        verdict: of the window.
-        terms: of its mean step.
-        tensor_active_ratio: measured; MFU is used if it is unknown.
-        residual: as `residual_of` returns it.
+        verdict: the window's bottleneck.
+        terms: terms of the window's mean step.
+        tensor_active_ratio: measured share of the time in which matrix units were active; MFU is
+            used if it is unknown.
+        residual: the result of `residual_of`.
         of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
             unknown.
     """

@@ -1,6 +1,6 @@
 """The number of weights of a model, and of one GPU's part of it.
 
-Pure. Matrices only: norms and biases are under 0.2 % of any model served today.
+Pure. Only matrices count: norms and biases are under 0.2 % of the weights of today's models.
 """
 
 from typing import NamedTuple
@@ -9,29 +9,30 @@ from roofline.shape import Latent, ModelShape
 
 
 class Weights(NamedTuple):
-    """Elements by what reads them."""
+    """Number of elements of each part of a model."""
 
     table: float
-    """Embeddings of tokens and learnt positions: a step reads one row per token."""
+    """Embeddings of tokens and learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix; the same memory as the table if they are tied."""
+    """The last layer's matrix. If it is tied to the embedding table, both use the same memory."""
     attention: float
     dense: float
-    """Feed-forward layers that are not mixtures."""
+    """Feed-forward layers that are not mixtures of experts."""
     shared: float
     """Experts that every token uses."""
     router: float
     expert: float
-    """One routed expert, in all layers that have them."""
+    """One routed expert, summed over all layers that have experts."""
 
 
 def parameters(shape: ModelShape) -> float:
-    """Return all parameters, without norms and biases."""
+    """Return the number of all parameters, without norms and biases."""
     return _counted(shape, shape.experts.count if shape.experts else 0)
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the parameters that one token uses, tables included, as in model names: "A3B"."""
+    """Return the number of parameters that one token uses, including tables. Model names such as
+    "A3B" contain this number."""
     return _counted(shape, shape.experts.per_token if shape.experts else 0)
 
 
@@ -43,15 +44,16 @@ def model_weights(shape: ModelShape) -> Weights:
 def gpu_weights(shape: ModelShape) -> Weights:
     """Return the weights that one GPU reads, as a mean over the engine's GPUs.
 
-    Heads, widths and vocabulary are divided over tensor-parallel ranks. KV heads that are fewer
-    than ranks, and latent projections, are copied to each rank. Experts are divided over the ranks
-    of all engines that share them.
+    Heads, widths and vocabulary are divided over tensor-parallel ranks. If there are fewer KV heads
+    than ranks, several ranks have a copy of the same head. Every rank has a copy of the latent
+    projections. Experts are divided over the ranks of all engines that share them.
     """
     return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """At least one: with more ranks than heads, several ranks hold the same head."""
+    """Return the number of KV heads on one GPU; at least 1. With more ranks than heads, several
+    ranks have a copy of the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -94,14 +96,15 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> Weights:
 
 
 def _attention(shape: ModelShape, tensor: int) -> float:
-    """Weights of queries, keys, values and output of one layer."""
+    """Return the weights of one attention layer: queries, keys, values and output."""
     heads = shape.heads / tensor
     kv_heads = max(1.0, shape.kv_heads / tensor)
     return shape.hidden * shape.head_dim * (2 * heads + 2 * kv_heads)
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Compressed queries, keys and values, their expansion, and the output, of one layer."""
+    """Return the weights of one layer with latent attention: the compression of queries, keys and
+    values, their expansion, and the output."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

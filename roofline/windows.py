@@ -1,7 +1,7 @@
-"""Roofline windows of an engine: modelled bytes and FLOPs, measured bandwidth, utilisation,
+"""An engine's roofline by time window: modelled bytes and FLOPs, measured bandwidth, utilisation,
 verdict.
 
-Pages, exporters and dashboards use `windows_of` only. Pure.
+Pages, exporters and dashboards use only `windows_of`. Pure.
 """
 
 from dataclasses import dataclass
@@ -21,29 +21,29 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 class Window:
     """One time window of one engine.
 
-    Bytes and FLOPs are those of one GPU, as a mean over the engine's. Unknown is None.
+    Bytes and FLOPs are those of one GPU, as a mean over the engine's GPUs. Unknown values are None.
     """
 
     from_unix_ns: int
     seconds: float
-    """Time covered by the engine's samples."""
+    """Seconds that the engine's samples cover."""
     steps: float | None
     busy_s: float | None
     model: ModelSource | None
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Of active weights and KV cache, or all that vLLM's model counts."""
+    """Bytes of active weights and KV cache, or all bytes that vLLM's model counts."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """Bandwidth needed over the whole window for weights and KV cache."""
+    """Bandwidth needed for weights and KV cache over the whole window: a lower bound."""
     modelled_bytes_per_s: float | None
-    """The same with all activations between layers: an upper bound."""
+    """Bandwidth needed if all activations between layers are included: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """How far the measured bandwidth lies outside this range, as a share; 0 within it."""
+    """How far the measured bandwidth lies outside the two bounds, as a share; 0 between them."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
@@ -70,17 +70,18 @@ def windows_of(
     """Return the windows of one engine.
 
     Args:
-        engine: its samples, by the names of `EngineSample`; `series` by process and start.
-        shape: its model's (`shape_from_config.read_shape(start.shape)`); None if unknown.
-        device: its device (`peaks.device_named(start.device)`); None if unknown.
-        gpus: samples of its GPUs, by the names of `GpuSample`.
-        width_s: of a window, which begins at a multiple of it; None for one window.
-        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None if unknown:
-            the
-            KV that chunks read back is then ignored.
+        engine: its samples, with the fields of `EngineSample`; `series` numbers processes and their
+            starts.
+        shape: the model's shape (`shape_from_config.read_shape(start.shape)`); None if unknown.
+        device: the device (`peaks.device_named(start.device)`); None if unknown.
+        gpus: samples of its GPUs, with the fields of `GpuSample`.
+        width_s: width of a window in seconds; None for a single window. Windows begin at multiples
+            of the width.
+        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`). If None, the KV
+            that chunks read again is ignored.
 
     Returns:
-        Windows with at least one sample that follows another, in order of time.
+        Windows in which at least one sample has a predecessor, in order of time.
 
     Raises:
         ValueError: the width is 0 or less.

@@ -1,7 +1,7 @@
 """A window's verdict as a sentence with both terms. Pure.
 
-Every sentence gives the step's duration and the time that memory and compute need at their peaks,
-so that the reader can check it.
+Every sentence contains the step's duration and the times that memory and compute need at their
+peaks, so that the reader can check the verdict.
 """
 
 from roofline.verdict import Finding, Terms, Verdict
@@ -9,7 +9,7 @@ from roofline.windows import Window
 
 
 def sentence(window: Window) -> str:
-    """Return what limits the window, and what follows from it."""
+    """Return a sentence with the window's bottleneck and its consequence."""
     if window.verdict is Verdict.IDLE:
         return _idle(window)
     terms = window.terms
@@ -26,7 +26,7 @@ def sentence(window: Window) -> str:
 
 
 def findings(window: Window) -> list[str]:
-    """Return additional remarks, one sentence each."""
+    """Return additional remarks on the window, one sentence each."""
     found = []
     for finding in window.findings:
         if finding is Finding.BEYOND_THE_PEAK:

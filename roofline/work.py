@@ -4,11 +4,10 @@
             + (P + N) · KV of a token, written
     FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
 
-Values are those of one GPU, as a mean over the engine's GPUs. R is the number of tokens of earlier
-chunks whose KV the later chunks of a prompt read back. From the table of input embeddings a step
-reads one row for each token; it reads the whole table only if that is also the last layer's matrix
-(tied). Weights of experts are those that the step's tokens are expected to use. Assumptions and
-limits: README.md.
+All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
+because a prompt is computed in chunks. A step reads one row of the input embedding table per token.
+It reads the whole table only if the table is also the last layer's matrix (tied). For experts, the
+expected number of experts that the step's tokens use is counted. Assumptions and limits: README.md.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -25,25 +24,27 @@ from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Bytes and FLOPs on one GPU for each row of steps, (n,) each. NaN if the load is unknown."""
+    """Bytes and FLOPs on one GPU, for each row of a load. Each array is (n,), with NaN if the load
+    is unknown."""
 
     weight_bytes: FloatArray
-    """All matrices that every step reads: the weights without the embedding tables."""
+    """Bytes of all matrices that every step reads: the weights without the embedding tables."""
     table_bytes: FloatArray
-    """Rows read from the embedding tables: one for each token."""
+    """Bytes read from the embedding tables: one row of a table per token."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Activations that layers pass to each other through memory; fused kernels avoid some of it."""
+    """Bytes of activations that layers pass to each other through memory. Fused kernels avoid a
+    part of this."""
     linear_flops: FloatArray
-    """In the arithmetic of quantised weights."""
+    """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
-    """Attention and the last layer: in the arithmetic of activations."""
+    """FLOPs of attention and the last layer, in the number format of activations."""
 
     @property
     def bytes(self) -> FloatArray:
-        """Active weights and KV cache: the bytes that must move even if all kernels are fused.
-        Bandwidth utilisation (MBU) is computed from them."""
+        """Bytes of active weights and KV cache, which must move even if all kernels are fused. They
+        are the basis of model bandwidth utilisation (MBU)."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
@@ -53,7 +54,7 @@ class Work:
 
     @property
     def flops(self) -> FloatArray:
-        """All FLOPs."""
+        """FLOPs in all number formats."""
         return self.linear_flops + self.plain_flops
 
 
@@ -81,7 +82,8 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 
 
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
-    """Tokens of cache read, summed over layers: a sliding layer reads its window at most."""
+    """Return how many cached tokens are read, summed over layers. A sliding layer reads at most its
+    window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -92,13 +94,15 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Of the table of tokens, and of that of learnt positions; each row is on one rank."""
+    """Return the elements of one row of the token table and of the table of learnt positions. Each
+    row is on one rank."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Of one token in one layer: the latent one is on every rank, heads are divided."""
+    """Return the cached elements of one token in one layer. A latent vector is on every rank; heads
+    are divided."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -106,10 +110,10 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 
 
 def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
-    """Elements of experts that a GPU reads, over the steps.
+    """Return the elements of experts that a GPU reads over the steps.
 
-    T tokens that each choose k of E at random touch E·(1 − (1 − k/E)^T). Engines that share
-    experts are taken to have as many tokens as this one.
+    T tokens that each choose k of E experts at random use E·(1 − (1 − k/E)^T) experts. Engines that
+    share experts are assumed to have as many tokens as this engine.
     """
     experts = shape.experts
     if experts is None:
@@ -129,7 +133,10 @@ def _touched(experts: Experts, tokens: FloatArray) -> FloatArray:
 
 
 def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
-    """A GPU has 1/data of the experts, and the tokens of all engines that share them."""
+    """Return the expert elements that one token uses on a GPU.
+
+    A GPU has 1/data of the experts, and receives the tokens of all engines that share them.
+    """
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
 
@@ -142,7 +149,7 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
     if shape.latent:
         latent = shape.latent
         of_prompts = 2 * (latent.key_dim + latent.value_dim)
-        # Decodes stay compressed: each head looks at the whole latent vector.
+        # Decodes use the compressed form: each head reads the whole latent vector.
         of_decodes = 2 * (latent.cached_dim + latent.kv_rank)
     else:
         of_prompts = of_decodes = 4 * shape.head_dim
@@ -155,7 +162,8 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
 
 
 def _activations(shape: ModelShape, load: Load) -> FloatArray:
-    """Elements that operators read and write, each its inputs and outputs once."""
+    """Return the elements that operators read and write. Each operator reads its inputs and writes
+    its outputs once."""
     ranks = shape.parallel.tensor
     layer = 8.0 * shape.hidden  # two norms, each with the residual
     layer += (

@@ -1,1 +1,1 @@
-"""The store: requests and engine samples in SQL, in as dataclasses, out as Arrow tables."""
+"""Stores requests and samples in SQL. Rows are written as dataclasses and read as Arrow tables."""

@@ -1,4 +1,4 @@
-"""A connection to read or write with, whose failures are the store's own errors."""
+"""Connections for reading and writing. They raise the store's own errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,27 +13,27 @@ from store.errors import StoreUnavailable
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection to ask by.
+    """Open a connection for reading.
 
-    Raises: StoreUnavailable where the database does not answer, or not so.
+    Raises: StoreUnavailable if the database cannot be read.
     """
-    with _told(engine, "read"), engine.connect() as connection:
+    with _store_errors(engine, "read"), engine.connect() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction: committed at the end, undone where that is not reached.
+    """Open a transaction. It is committed at the end, and rolled back on an exception.
 
-    Raises: StoreUnavailable where the database cannot be written.
+    Raises: StoreUnavailable if the database cannot be written.
     """
-    with _told(engine, "written"), engine.begin() as connection:
+    with _store_errors(engine, "written"), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
-def _told(engine: Engine, what: str) -> Iterator[None]:
-    # The driver's own errors come too: rows are fetched past SQLAlchemy.
+def _store_errors(engine: Engine, what: str) -> Iterator[None]:
+    # Rows are fetched without SQLAlchemy, so the driver's own errors are caught as well.
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

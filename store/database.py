@@ -1,4 +1,4 @@
-"""Opens a database: the supported URLs, and the state in which a database is opened."""
+"""Opens a database from its URL, and creates or upgrades its schema."""
 
 import os
 import re
@@ -17,16 +17,15 @@ DEFAULT_URL = "sqlite:///var/tailspan.db"
 """Relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
-"""How long a connection waits for another process's write before it gives up."""
+"""Time that a connection waits for another process to finish a write."""
 
 
 def default_url(environ: Mapping[str, str] = os.environ) -> str:
-    """`TAILSPAN_DATABASE_URL`, or the embedded database of this working directory."""
+    """Return `TAILSPAN_DATABASE_URL`, or the default SQLite database."""
     return environ.get(ENVIRONMENT_KEY) or DEFAULT_URL
 
 
-def _nobody(_said: str) -> None:
-    """Ignore the message."""
+def _ignore(_message: str) -> None: ...
 
 
 def open_database(
@@ -34,21 +33,22 @@ def open_database(
     *,
     create: bool = True,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
-    tell: Callable[[str], None] = _nobody,
+    report: Callable[[str], None] = _ignore,
 ) -> Engine:
-    """Open a database, with its schema made if it is new and upgraded if it is older.
+    """Open a database, and create or upgrade its schema.
 
     Args:
         url: a SQLAlchemy URL; None for `default_url()`.
-        create: make what is missing (the folder, the file, the schema, its newer revisions);
-            without it nothing is written, and what is missing is an error.
-        busy_timeout_s: how long to wait for another's lock.
-        tell: receives a sentence when an upgrade begins, which may take minutes, and at its end.
+        create: whether to create a missing folder, file or schema and to upgrade an older schema.
+            If false, the database is opened for reading, and all of these raise an error.
+        busy_timeout_s: how long to wait for another process's lock.
+        report: called with a message when an upgrade begins and when it ends. An upgrade may take
+            minutes.
 
     Raises:
-        DatabaseMissing: nothing to read, and `create` is false.
-        StoreError: an unsupported URL, a database that is not Tailspan's, one of a newer
-            Tailspan, or, where `create` is false, of an older one.
+        DatabaseMissing: there is no database, and `create` is false.
+        StoreError: the URL is not supported; the database was not created by Tailspan, or by a
+            newer version; or it needs an upgrade and `create` is false.
     """
     parsed, dialect = _parse(url if url is not None else default_url())
     name = dialect.name(parsed)
@@ -58,7 +58,7 @@ def open_database(
         raise _missing(error) from error
     try:
         if create:
-            migrations.bring_up_to_date(engine, name, tell)
+            migrations.bring_up_to_date(engine, name, report)
             dialect.settle(engine, busy_timeout_s)
         else:
             migrations.check(engine, name)
@@ -75,20 +75,20 @@ def open_database(
 
 
 def shown(engine: Engine) -> str:
-    """The database's URL for people and logs: without its password and options."""
+    """Return the database's URL for logs and messages: without its password and options."""
     return _without_secrets(engine.url)
 
 
 def folder(engine: Engine) -> Path:
-    """Where files beside the database belong; it may have to be made."""
+    """Return the folder for files that belong to the database; it may not exist yet."""
     return dialects.of(engine).folder(engine.url)
 
 
 def database_file(url: str) -> Path | None:
-    """The file that a database is; None where a server keeps it.
+    """Return the path of a SQLite database; None for a database on a server.
 
     Raises:
-        StoreError: an unsupported URL.
+        StoreError: the URL is not supported.
     """
     parsed, dialect = _parse(url)
     return dialect.file(parsed)
@@ -96,7 +96,7 @@ def database_file(url: str) -> Path | None:
 
 def _missing(error: DatabaseMissing) -> DatabaseMissing:
     return DatabaseMissing(
-        f"{error}; `tailspan up` makes one, or name another with --database or {ENVIRONMENT_KEY}"
+        f"{error}; `tailspan up` creates it; to use another, set --database or {ENVIRONMENT_KEY}"
     )
 
 
@@ -105,12 +105,14 @@ def _parse(url: str) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # It may hold a password all the same: what stands before an @ is not repeated.
+        # Even a malformed URL may contain a password, so the text before an @ is hidden.
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
-        raise StoreError(f"{shown!r} is no database URL; {allowed}") from error
+        raise StoreError(f"{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
-        # Which of them ends the password is a guess, so nothing is repeated.
-        raise StoreError("the database URL holds more than one @; in a password, write %40 for it")
+        # It is unclear where the password ends, so the message does not contain the URL.
+        raise StoreError(
+            "the database URL contains more than one @; write %40 for an @ in the password"
+        )
     shown = _without_secrets(parsed)
     dialect = dialects.named(parsed.get_backend_name())
     if dialect is None or parsed.drivername not in dialect.DRIVERS:

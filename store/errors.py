@@ -1,4 +1,4 @@
-"""The store's errors: one root, and a leaf for each thing a caller would do."""
+"""The store's errors. A caller handles each subclass of `StoreError` in a different way."""
 # ruff: noqa: N818 -- StoreBusy names the condition; the root is already named an error
 
 
@@ -15,12 +15,12 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database does not answer just now (locked, full, read-only): try again later."""
+    """The database cannot be used at the moment (locked, full, read-only): try again later."""
 
 
 class RowRefused(StoreError, ValueError):
-    """A row that the database cannot hold; sending it again will not help."""
+    """A row that the database cannot store; sending it again will not help."""
 
 
 class NotQuick(StoreError):
-    """Columns cannot be had the quick way here; there is a slower one."""
+    """Columns cannot be read through Arrow; use the slower query."""

@@ -1,10 +1,10 @@
 """Locks a database file, so that only one process writes it.
 
-SQLite would serve a second writer, but each would keep counts, rollups and retention as if it were
-alone. The lock is flock(2) on a file beside the database; the kernel releases it when the process
-ends, however it ends. It is found by the real path, so a relative path and a symbolic link lead to
-the same lock (a hard link does not). Readers take no lock. Several collectors may share PostgreSQL
-or ClickHouse.
+SQLite would allow a second writer, but then both processes would count requests, build rollups and
+delete old rows. The lock is flock(2) on a file next to the database; the kernel releases the lock
+when the process ends. The lock's path is derived from the real path of the database, so a relative
+path and a symbolic link lead to the same lock. A hard link does not. Readers take no lock. Several
+collectors may share PostgreSQL or ClickHouse.
 """
 
 import fcntl
@@ -25,21 +25,22 @@ from store.private_files import FILE_MODE, FOLDER_MODE, tighten
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Bytes that are read of what the other process wrote about itself."""
+"""Number of bytes to read from the lock file, which contains a description of the process."""
 
 
 @contextmanager
-def sole_writer(url: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Be the only process that writes a database, until the end of the `with` block.
+def sole_writer(url: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Lock a database for writing until the end of the `with` block.
 
-    Its files are made private to this user first.
+    Also make its files private to this user.
 
     Args:
         url: a SQLAlchemy URL.
-        tell: receives a sentence when a file was open to other users, or cannot be locked.
+        report: called with a message if a file was open to other users, or cannot be locked.
 
     Raises:
-        StoreError: another process writes it, with its id; or its folder cannot be used.
+        StoreError: another process has the lock (the message contains its id), or the folder
+            cannot be used.
     """
     file = database_file(url)
     if file is None:
@@ -58,51 +59,51 @@ def sole_writer(url: str, tell: Callable[[str], None]) -> Iterator[None]:
             " this user can write to"
         ) from error
     try:
-        _lock(lock, file, tell)
-        # The folder only where it is ours: others may keep more than a database in theirs.
+        _lock(lock, file, report)
+        # Only the default folder belongs to Tailspan; any other may contain other files.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         beside = [real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")]
-        tighten([*ours, *beside, lock_file(real)], tell)
+        tighten([*ours, *beside, lock_file(real)], report)
         yield
     finally:
         os.close(lock)
 
 
 def _check_format(real: Path, file: Path) -> None:
-    """Raise where a file is something other than a database, before anything of it is changed."""
+    """Raise StoreError if a file is not a SQLite database."""
     try:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
     except OSError:
-        return  # there is none yet, or SQLite reports why it cannot be read
+        return  # the file does not exist yet, or SQLite reports why it cannot be read
     if start not in (b"", _SQLITE):
-        raise StoreError(f"{file} is no SQLite database; name another file with --database")
+        raise StoreError(f"{file} is not a SQLite database; set another file with --database")
 
 
 def lock_file(database: Path) -> Path:
-    """The file beside a database that its writer locks."""
+    """Return the file that the writer of a database locks."""
     return database.with_name(database.name + ".lock")
 
 
-def _lock(lock: int, file: Path, tell: Callable[[str], None]) -> None:
+def _lock(lock: int, file: Path, report: Callable[[str], None]) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StoreError(
-            f"another process writes the database {file}: {_holder(lock)}. Stop it, or name"
-            " another database with --database or TAILSPAN_DATABASE_URL"
+            f"another process writes the database {file}: {_holder(lock)}. Stop that process, or"
+            " set another database with --database or TAILSPAN_DATABASE_URL"
         ) from error
     except OSError as error:
         # Some network file systems have no locks.
-        tell(
+        report(
             f"The database {file} cannot be locked ({error.strerror}): make sure that no other"
-            " Tailspan writes it."
+            " Tailspan process writes to it."
         )
         return
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # The verb alone: options may hold what is secret.
+        # Only the subcommand, because options may contain secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
@@ -115,8 +116,8 @@ def _holder(lock: int) -> str:
         about = json.loads(os.pread(lock, _LONGEST, 0))
         words = [f"process {int(about['pid'])}"]
         words += [f"{name} {about[key]}" for name, key in _WORDS if isinstance(about[key], str)]
-    except (ValueError, KeyError, TypeError):  # it has only just begun
-        return "it has not said which"
+    except (ValueError, KeyError, TypeError):  # the process has not written the file yet
+        return "its process id is not known yet"
     shown = ", ".join(words)
     return "".join(each if each.isprintable() else "\ufffd" for each in shown)
 

@@ -1,7 +1,7 @@
 """Creates files that only their owner can read, and tightens existing ones.
 
-A file is created with its mode (open(2)), so that no other user can open it in between. SQLite
-gives its -wal and -shm files the mode of the database.
+open(2) sets the mode when it creates the file, so no other user can open the file before its mode
+is restricted. SQLite gives its -wal and -shm files the mode of the database.
 """
 
 import os
@@ -15,10 +15,10 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that its owner alone may read; one that exists is left as it is.
+    """Create an empty file that only its owner can read; do not change an existing file.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the file cannot be created.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
@@ -26,15 +26,15 @@ def create(path: Path) -> None:
         return
 
 
-def tighten(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
+def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
     """Remove other users' rights to existing files and folders, and report each change."""
     for path in paths:
         try:
             mode = path.stat().st_mode & 0o777
             if mode & _OTHERS:
                 path.chmod(mode & ~_OTHERS)
-                tell(f"{path} was open to other users (mode {mode:o}); it is private now.")
+                report(f"{path} was open to other users (mode {mode:o}); it is private now.")
         except FileNotFoundError:
             continue
         except OSError as error:
-            tell(f"{path} is open to other users and cannot be made private: {error.strerror}.")
+            report(f"{path} is open to other users and cannot be made private: {error.strerror}.")

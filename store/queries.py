@@ -1,7 +1,7 @@
-"""Queries about a window of time, answered as Arrow tables.
+"""Queries of a time window that return Arrow tables.
 
-Values are always bound and names are checked against the schema, so a caller's text never becomes
-SQL.
+Values are bound parameters and names are checked against the schema, so a caller's text never
+becomes SQL.
 """
 
 import re
@@ -33,15 +33,19 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Rows that are Python objects at one time: few enough to stay in the processor's cache and
-out of the garbage collector's sight, which makes a long read a third quicker."""
+"""Rows that are fetched at a time.
+
+This small number of rows stays in the processor's cache and does not trigger the garbage collector,
+so a long read takes a third less time.
+"""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns computed from others: time per output token, and each part over prefill and decode."""
+"""Columns computed from others: time per output token, and the sum of each part over prefill and
+decode."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -61,7 +65,7 @@ class Window:
     def __post_init__(self) -> None:
         for value in (self.from_unix_ns, self.to_unix_ns):
             if value not in _INT64:
-                raise ValueError(f"{value} is no instant: nanoseconds must fit 64 bits")
+                raise ValueError(f"{value} is not a time: unix nanoseconds must fit in 64 bits")
         if self.from_unix_ns > self.to_unix_ns:
             raise ValueError(
                 f"a window must not end before it begins: {self.from_unix_ns} > {self.to_unix_ns}"
@@ -78,18 +82,18 @@ def request_table(
     limit: int | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """The requests received in a window.
+    """Return the requests received in a window.
 
     Args:
         engine: from `open_database`.
-        window: of `received_unix_ns`.
-        equals: label → value; None picks the rows where the label is unknown.
-        columns: those wanted, of `REQUEST_COLUMNS`; None for all.
+        window: range of `received_unix_ns`.
+        equals: label → value; None selects the rows where the label is unknown.
+        columns: a subset of `REQUEST_COLUMNS`; None for all.
         order_by: a column, or "-column" for descending; unknown values come last. None
             for the order of receipt, which also breaks ties.
-        limit: the most rows.
-        ended_after_unix_ns: only those; some that ended up to a millisecond before may be
-            among them, for the database's arithmetic is not exact.
+        limit: the maximum number of rows.
+        ended_after_unix_ns: return only requests that ended after this time. Requests that ended
+            up to a millisecond before it may be included, because the database rounds.
 
     Raises:
         ValueError: an unknown column or label, or a negative limit.
@@ -111,7 +115,11 @@ def request_table(
 
 
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
-    """All columns where None are given; raises ValueError where one is not of them."""
+    """Return the given columns, or all columns for None.
+
+    Raises:
+        ValueError: an unknown column.
+    """
     return _known(given, REQUEST_COLUMNS)
 
 
@@ -123,9 +131,9 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Some columns of a window's requests, or of those of a part of it, in no order.
+    """Build the query for columns of the requests in a window, or in a part of it, unordered.
 
-    Which of two rows represents a request is decided in the whole window, whatever the part.
+    If several sources reported a request, its best row is chosen within the whole window.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
@@ -140,7 +148,7 @@ def select_requests(
 
 
 def request_schema(wanted: Sequence[str]) -> pa.Schema:
-    """Columns as Arrow has them."""
+    """Return the Arrow schema of these columns."""
     return pa.schema(
         (name, pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline))
         for name in wanted
@@ -154,7 +162,7 @@ def sample_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The engine samples of a window, in the order of `at_unix_ns`; arguments as above."""
+    """Return the engine samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, SAMPLES, EngineSample, equals, columns)
 
 
@@ -167,18 +175,17 @@ def sample_peaks(
     *,
     equals: Mapping[str, str | None] = _ALL,
 ) -> pa.Table:
-    """The highest value of some gauges, of each engine in each bin: of a day of samples, the few
-    that a chart shows.
+    """Return the maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
         engine: from `open_database`.
-        window: of `at_unix_ns`.
-        first_unix_ns: where a bin begins, at or before the window.
-        width_ns: of a bin.
+        window: range of `at_unix_ns`.
+        first_unix_ns: the start of one of the bins, not later than the start of the window.
+        width_ns: the width of a bin.
         gauges: numeric columns.
-        equals: label → value, as above.
+        equals: label → value; see `request_table`.
 
-    Returns: replica, engine, at_unix_ns (the bin's beginning) and the gauges, unordered.
+    Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
     """
     known = _known(gauges, SAMPLES.columns.keys())
     at = SAMPLES.c.at_unix_ns
@@ -201,7 +208,7 @@ def gpu_table(
     equals: Mapping[str, str | None] = _ALL,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The samples of GPUs of a window, in the order of `at_unix_ns`; arguments as above."""
+    """Return the GPU samples of a window, ordered by `at_unix_ns`. See `request_table`."""
     return _samples(engine, window, GPUS, GpuSample, equals, columns)
 
 
@@ -209,38 +216,42 @@ def _samples(
     engine: Engine,
     window: Window,
     table: Table,
-    noun: type,
+    row_type: type,
     equals: Mapping[str, str | None],
     columns: Sequence[str] | None,
 ) -> pa.Table:
     wanted = _known(columns, table.columns.keys())
-    statement = select_samples(table, noun, window, equals, wanted).order_by(table.c.at_unix_ns)
-    return fetched(engine, statement, sample_schema(noun, wanted))
+    statement = select_samples(table, row_type, window, equals, wanted).order_by(table.c.at_unix_ns)
+    return fetched(engine, statement, sample_schema(row_type, wanted))
 
 
 def select_samples(
     table: Table,
-    noun: type,
+    row_type: type,
     window: Window,
     equals: Mapping[str, str | None],
     columns: Sequence[str],
 ) -> Select[Any]:
-    """Some columns of a window's samples of engines or GPUs, in no order; errors as above."""
+    """Build the query for columns of engine or GPU samples in a window, unordered.
+
+    Raises:
+        ValueError: an unknown column or label.
+    """
     wanted = _known(columns, table.columns.keys())
     return select(*(table.c[name] for name in wanted)).where(
-        _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(noun))
+        _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(row_type))
     )
 
 
-def sample_schema(noun: type, wanted: Sequence[str]) -> pa.Schema:
-    """Columns of a sample as Arrow has them."""
-    return pa.schema([(name, arrow_type(name, noun)) for name in wanted])
+def sample_schema(row_type: type, wanted: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of these columns of a sample."""
+    return pa.schema([(name, arrow_type(name, row_type)) for name in wanted])
 
 
 def request_count(
     engine: Engine, window: Window, *, equals: Mapping[str, str | None] = _ALL
 ) -> int:
-    """How many requests were received in a window; arguments as above."""
+    """Return the number of requests received in a window. See `request_table`."""
     statement = select(func.count()).where(
         *requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
@@ -249,28 +260,28 @@ def request_count(
 
 
 def label_values(engine: Engine, window: Window, label: str) -> list[str]:
-    """The known values of a request's label in a window, sorted.
+    """Return the values of a request label in a window, sorted, without unknown values.
 
     Raises:
-        ValueError: no such label.
+        ValueError: an unknown label.
     """
     _known([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # Sorted here, because databases differ in how they sort text.
+    # Sorted here because databases sort text differently.
     return [_text(value) for value in sorted(values)]
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """When the latest request was received or the latest sample taken; None in an empty store."""
+    """Return the time of the latest request or engine sample; None in an empty database."""
     instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
     return max((instant for instant in instants if instant is not None), default=None)
 
 
 def newest_request_unix_ns(engine: Engine) -> int | None:
-    """When the latest request was received; None where there is none."""
+    """Return when the latest request was received; None if there are no requests."""
     return _newest(engine, REQUESTS.c.received_unix_ns)
 
 
@@ -280,12 +291,15 @@ def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
 
 
 def simulated(engine: Engine, window: Window) -> bool:
-    """Whether anything in the window comes from a simulator rather than a server."""
+    """Return whether a request or an engine sample in the window is simulated."""
     return simulated_requests(engine, window) or simulated_samples(engine, window)
 
 
 def simulated_requests(engine: Engine, window: Window) -> bool:
-    """Whether any of its requests do: where none do, each of them is looked at."""
+    """Return whether a request in the window is simulated.
+
+    If there is no simulated request, the query reads every request of the window.
+    """
     return _any(
         engine,
         _in(window, REQUESTS.c.received_unix_ns),
@@ -294,7 +308,7 @@ def simulated_requests(engine: Engine, window: Window) -> bool:
 
 
 def simulated_samples(engine: Engine, window: Window) -> bool:
-    """The same of its engines' samples."""
+    """Return whether an engine sample in the window is simulated."""
     return _any(engine, _in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated)
 
 
@@ -308,7 +322,7 @@ def _known(
 ) -> Sequence[str]:
     for name in given or ():
         if name not in allowed:
-            raise ValueError(f"{name!r} is no {what}; allowed: {', '.join(allowed)}")
+            raise ValueError(f"unknown {what} {name!r}; allowed: {', '.join(allowed)}")
     return allowed if given is None else given
 
 
@@ -338,7 +352,7 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
-    """The rows of a window, each request once."""
+    """Return the conditions that select the requests of a window, one row for each request."""
     return (
         _in(window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns),
@@ -346,7 +360,7 @@ def requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def conditions_of(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
-    """That requests bear these labels; arguments and errors as for `request_table`."""
+    """Return the conditions that select requests by labels. See `request_table`."""
     return _conditions(REQUESTS, equals, REQUEST_LABELS)
 
 
@@ -361,7 +375,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """A label's value as its column holds it; the inverse of `_text`."""
+    """Convert a label's text to the type of its column; the inverse of `_text`."""
     kind = table.c[label].type.python_type
     if kind is bool:
         if text not in ("true", "false"):
@@ -379,10 +393,10 @@ def _text(value: str | int | bool) -> str:
 
 
 def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Table:
-    """Run a query and turn its rows to columns, batch by batch."""
+    """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # The driver's own rows: SQLAlchemy's would be made only to be taken apart.
+        # The driver's cursor returns plain tuples, which are cheaper than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)
@@ -391,6 +405,6 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_boolean(kind):  # which not every database has
+    if pa.types.is_boolean(kind):  # some databases return 0 and 1
         return pa.array([None if each is None else bool(each) for each in values], kind)
     return pa.array(values, kind)

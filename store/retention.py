@@ -1,9 +1,9 @@
 """Deletes rows by their age.
 
 Rows are deleted in small batches, each in its own transaction, with pauses between them, so that
-a writer waits for one batch at most. A database that deletes old rows itself (ClickHouse) is
-configured to do so instead. Rollups of the rows are made first, and are kept for longer. Counts
-per objective and incidents are few, and are never deleted.
+a writer waits for one batch at most. ClickHouse is configured to delete old rows itself. Before
+rows are deleted, their rollups are built. Rollups have a longer retention. Counts per objective and
+incidents are few, and are never deleted.
 
 Deletion cannot be undone, so it follows a corroborated time instead of the system clock
 (`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
@@ -25,17 +25,16 @@ from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLL
 from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
-"""How long requests and samples of engines and GPUs are kept by default."""
+"""Default retention of requests, engine samples and GPU samples."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""How long rollups per minute and per hour are kept by default."""
+"""Default retention of rollups per minute and per hour."""
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""`width_s` of the row of `STATE` that holds the time of the last deletion. No bucket has this
-width."""
+"""`width_s` of the row in `STATE` with the time of the last deletion. No bucket has this width."""
 
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
@@ -61,7 +60,7 @@ def deleted_until_unix_ns(engine: Engine) -> int | None:
 
 
 def keep_deleted_until(engine: Engine, now_unix_ns: int) -> None:
-    """Keep the present of a deletion."""
+    """Store the time of a deletion."""
     row = {"width_s": _DELETED, "whole_from_unix_s": now_unix_ns // SECOND_NS}
     with writing(engine) as connection:
         dialects.of(engine).put(connection, STATE, [row])
@@ -75,20 +74,21 @@ def delete_older(
     batch_rows: int = BATCH_ROWS,
     pause: Callable[[], None] = lambda: time.sleep(PAUSE_S),
 ) -> int:
-    """Delete the rows that are older than is kept.
+    """Delete the rows that are older than their retention.
 
     Args:
         engine: from `open_database`.
-        keep_ns: how long rows are kept.
-        now_unix_ns: the present.
-        batch_rows: at one time; more only where they share an instant.
+        keep_ns: the retention of rows.
+        now_unix_ns: the current time.
+        batch_rows: rows per transaction; rows with the same time are deleted together, even if they
+            exceed this number.
         pause: called after each batch, while no transaction is open.
 
-    Returns: how many there were; 0 where the database forgets by itself.
+    Returns: the number of deleted rows; 0 if the database deletes them itself.
 
-    Raises: StoreUnavailable where the database cannot be written; what went before is done.
+    Raises: StoreUnavailable if the database cannot be written; earlier batches stay deleted.
     """
-    _keep_what_they_tell(engine, (now_unix_ns - keep_ns) // SECOND_NS)
+    _roll_up(engine, (now_unix_ns - keep_ns) // SECOND_NS)
     forgotten = 0
     for table, instant in _BY:
         with writing(engine) as connection:
@@ -103,16 +103,16 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than is kept; None keeps them for ever.
+    """Delete the rollups that are older than their retention; None keeps them for ever.
 
-    Minutes go by whole hours, once those are made of them.
+    Rollups per minute are deleted by whole hours, after the rollups of these hours are made.
 
     Raises:
-        StoreUnavailable: as above.
-        ValueError: hours are kept for less long than minutes, which they stand in for.
+        StoreUnavailable: the database cannot be written.
+        ValueError: the retention of hours is shorter than that of minutes.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
-        raise ValueError("hours must be kept for as long as minutes, or longer")
+        raise ValueError("the retention of hours must be at least that of minutes")
     for width_s, keep_ns in ((MINUTE_S, keep_minutes_ns), (HOUR_S, keep_hours_ns)):
         if keep_ns is None:
             continue
@@ -131,8 +131,8 @@ def delete_older_rollups(
                 dialects.of(engine).remove(connection, LABEL_SETS, unused)
 
 
-def _keep_what_they_tell(engine: Engine, before_unix_s: int) -> None:
-    """Roll up the rows that are about to be deleted: rollups are never rebuilt without them."""
+def _roll_up(engine: Engine, before_unix_s: int) -> None:
+    """Make the rollups of rows that are about to be deleted, and record that these are final."""
     settle(engine, before_unix_s + MINUTE_S + LAG_S)
     for rolled in (REQUESTED, SAMPLED):
         no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)
@@ -141,7 +141,10 @@ def _keep_what_they_tell(engine: Engine, before_unix_s: int) -> None:
 def _forget_buckets(
     engine: Engine, tables: Sequence[Table], width_s: int, before_unix_s: int
 ) -> None:
-    """Those that begin before an instant: of the first table, and the others' with them."""
+    """Delete the buckets that begin before a time, from all tables.
+
+    The first table determines which buckets exist.
+    """
     while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
         until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)
         with writing(engine) as connection:

@@ -1,7 +1,7 @@
-"""Checks whether a row can be stored, and returns its values in the order of its table's columns.
+"""Checks rows before they are stored, and returns their values in the order of the columns.
 
-The dataclasses define the types. This module checks the rest: a number fits its column, a text is
-valid Unicode, a measurement is finite.
+The dataclasses define the types. This module checks that integers fit in 64 bits, that text is
+valid Unicode and that floats are finite.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,15 +26,15 @@ _TAKES: dict[type, tuple[type, ...]] = {
 }
 
 
-def flaw(noun: type, values: Iterable[object]) -> str | None:
-    """Why the store refuses a row of this noun; None where it does not.
+def flaw(row_type: type, values: Iterable[object]) -> str | None:
+    """Return why the store would refuse a row; None if the row is valid.
 
-    For who would rather lose one row than the submission it is in.
+    A caller can drop an invalid row before it makes the whole submission fail.
     """
-    for column, value in zip(fields_of(noun), values, strict=True):
+    for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Hexadecimal, because Python will not write an endless number in decimal.
+            # Hexadecimal, because Python refuses to convert very large integers to decimal text.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -42,7 +42,7 @@ def flaw(noun: type, values: Iterable[object]) -> str | None:
 
 def _why_not(value: object, column: Field) -> str | None:
     if value is None:
-        return None if column.nullable else "a value is needed"
+        return None if column.nullable else "a value is required"
     if not isinstance(value, _TAKES[column.kind.python]):
         return f"not {column.kind.python.__name__}"
     if isinstance(value, float) and not isfinite(value):
@@ -55,13 +55,13 @@ def _why_not(value: object, column: Field) -> str | None:
 
 
 def request_values(requests: RequestRows) -> list[Values]:
-    """The rows as their table has them.
+    """Return the rows in the order of the table's columns.
 
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # Checked beforehand because SQLite would take it: NaN it keeps as NULL, without a word.
-    # The sum is finite if all are; only where it is not does it pay to look at each.
+    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
+    # finite. Single values are checked only if the sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -69,26 +69,30 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """The row as its table has it; raises as above."""
+    """Return the row in the order of the table's columns. See `request_values`."""
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(row)))):
         _refuse(EngineSample, [_SAMPLE_VALUES(row)])
     return _SAMPLE_VALUES(row)
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """The row as its table has it; raises as above."""
+    """Return the row in the order of the table's columns. See `request_values`."""
     if not isfinite(sum(filter(None, _GPU_FLOATS(row)))):
         _refuse(GpuSample, [_GPU_VALUES(row)])
     return _GPU_VALUES(row)
 
 
 def start_values(row: EngineStart) -> Values:
-    """The row as its table has it; it has no number that might not be finite."""
+    """Return the row in the order of the table's columns."""
     return _START_VALUES(row)
 
 
 def in_flight_values(row: InFlightRequest) -> dict[str, object]:
-    """The row by its table's columns; raises as above."""
+    """Return the row as column → value.
+
+    Raises:
+        ValueError: the row is invalid.
+    """
     values = values_of(row)
     if reason := flaw(InFlightRequest, values):
         raise ValueError(reason)
@@ -96,13 +100,13 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest) -> Values:
-    """The values of a row's fields in their order, whatever they are."""
+    """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 
-def _refuse(noun: type, rows: Sequence[Values]) -> None:
+def _refuse(row_type: type, rows: Sequence[Values]) -> None:
     for row in rows:
-        if reason := flaw(noun, row):
+        if reason := flaw(row_type, row):
             raise ValueError(reason)
 
 
@@ -114,8 +118,8 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _floats_of(noun: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields_of(noun) if each.kind.python is float)
+def _floats_of(row_type: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields_of(row_type) if each.kind.python is float)
 
 
 _SAMPLE_VALUES: Callable[[object], Values] = attrgetter(*SAMPLES.columns.keys())

@@ -30,20 +30,20 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""In a table's `info`: of rows with one key the first stands, and is never replaced."""
+"""Set in a table's `info` if the first row with a key is kept and later ones are ignored."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The instant first: ids are random, so rows in their order are scattered over the disk. A span
-that is sent again gets the same instant (`collector/rows/sender_clocks.py` ensures it)."""
+"""The time is the first column, because ids are random: in their order, new rows would be scattered
+over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same time."""
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""Without the instant, which a correction of the sender's clock may move between two reports."""
+"""The time is not part of the key, because a clock correction may change it between two reports."""
 
 
 class Kind(NamedTuple):
-    """How one Python type is kept in SQL and handed out in Arrow."""
+    """The column type of a Python type in SQL and in Arrow."""
 
     python: type
     sql: type[TypeEngine[Any]]
@@ -59,25 +59,25 @@ KINDS = (
 
 
 class Field(NamedTuple):
-    """One field of a noun: its name, its kind, whether it may be unknown."""
+    """One field of a dataclass."""
 
     name: str
     kind: Kind
     nullable: bool
 
 
-def fields_of(noun: type) -> tuple[Field, ...]:
-    """The fields of a dataclass, in its order.
+def fields_of(row_type: type) -> tuple[Field, ...]:
+    """Return the fields of a dataclass, in order.
 
     Raises:
-        TypeError: a field's type has no column type here.
+        TypeError: a field's type has no column type.
     """
-    return _fields(noun)
+    return _fields(row_type)
 
 
 @cache
-def _fields(noun: Any) -> tuple[Field, ...]:
-    return tuple(_field(name, hint) for name, hint in get_type_hints(noun).items())
+def _fields(row_type: Any) -> tuple[Field, ...]:
+    return tuple(_field(name, hint) for name, hint in get_type_hints(row_type).items())
 
 
 def _field(name: str, hint: Any) -> Field:
@@ -92,27 +92,27 @@ def _field(name: str, hint: Any) -> Field:
     raise TypeError(f"{name}: no column type for {hint}; allowed: {allowed}, each or None")
 
 
-def _table(name: str, noun: type, key: tuple[str, ...], instant: str) -> Table:
+def _table(name: str, row_type: type, key: tuple[str, ...], instant: str) -> Table:
     return Table(
         name,
         METADATA,
-        *_columns(noun),
+        *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # Every question has a window of time.
+        # Every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True},
     )
 
 
-def _columns(noun: type) -> list[Column[Any]]:
+def _columns(row_type: type) -> list[Column[Any]]:
     return [
         Column(field.name, field.kind.sql(), nullable=field.nullable, autoincrement=False)
-        for field in fields_of(noun)
+        for field in fields_of(row_type)
     ]
 
 
 METADATA = MetaData()
-"""All tables; other modules of the store add theirs, and `tables.py` has the whole."""
+"""All tables. Other modules of the store add theirs; `migrations/all_tables.py` imports them."""
 
 REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
@@ -122,17 +122,17 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # Few rows, each of which a later report replaces: no index by an instant that moves.
+    # No index by time: there are few rows, and each report changes the time of its row.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 
 
-def arrow_type(column: str, noun: type) -> pa.DataType:
-    """The Arrow type of a noun's column."""
-    return next(field.kind.arrow for field in fields_of(noun) if field.name == column)
+def arrow_type(column: str, row_type: type) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    return next(field.kind.arrow for field in fields_of(row_type) if field.name == column)
 
 
-def labels_of(noun: type) -> tuple[str, ...]:
-    """The columns that rows may be picked by: those that name a thing, or number one."""
+def labels_of(row_type: type) -> tuple[str, ...]:
+    """Return the columns by which rows can be selected: texts, and numbers that identify."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
-    return tuple(f.name for f in fields_of(noun) if f.kind.python is str or f.name in numbered)
+    return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

@@ -1,7 +1,7 @@
-"""Deletes a simulation: its rows, counts and incidents, and nothing of a real server.
+"""Deletes the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation includes the hour before it began, so two of them in one database would report that
-hour twice. An old simulation is also of no use beside a real server.
+A simulation includes the hour before it began, so two simulations in one database would report that
+hour twice. Once a real server reports to the database, an old simulation is useless.
 """
 
 from sqlalchemy import Engine, true
@@ -18,14 +18,14 @@ from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
-    """Delete simulated requests (in flight, too), samples (of GPUs, too) and starts, with what was
-    made of them.
+    """Delete all simulated rows, and the rollups, counts and incidents made from them.
 
-    Marks stay: a step of which the simulated requests are gone is counted again from the rest.
+    The rows are requests, requests in flight, engine samples, GPU samples and engine starts. Marks
+    stay, so that the steps of deleted requests are counted again without them.
 
-    Returns: how many rows there were.
+    Returns: the number of deleted rows.
 
-    Raises: StoreUnavailable where the database cannot be written.
+    Raises: StoreUnavailable if the database cannot be written.
     """
     remove = dialects.of(engine).remove
     with writing(engine) as connection:

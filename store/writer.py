@@ -1,8 +1,8 @@
-"""The one writer: takes rows from any thread and returns a future that resolves after the commit.
+"""Writes rows from any thread. Each submission returns a future that resolves after the commit.
 
-Group commit: rows that arrive during one transaction become the next. A submission is atomic: all
-of its rows are stored, or none. A submission with a row that the database cannot store fails alone,
-without the others of its transaction.
+Group commit: rows that arrive during a transaction are written together in the next one. A
+submission is atomic: either all of its rows are stored, or none. If the database cannot store a
+row, only the submission with that row fails; the others of the group are stored.
 """
 
 import logging
@@ -43,7 +43,7 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Rows that may wait; some hundred MB at most, and a few seconds of writing."""
+"""Maximum number of waiting rows: at most a few hundred MB, and a few seconds of writing."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class _Submission:
         return self.samples, self.starts, self.gpus, self.in_flight
 
     def rows(self) -> Iterator[tuple[type, Row]]:
-        """Every row of it, with its noun."""
+        """Yield each row with its dataclass."""
         for row in self.requests.rows:
             yield RequestTimeline, row
         for several in self._others:
@@ -76,11 +76,11 @@ class _Submission:
 
 
 class Writer:
-    """Writes rows to a database from a thread of its own.
+    """Writes rows to a database in a separate thread.
 
     Args:
-        engine: from `open_database`; it stays the caller's to dispose of.
-        capacity_rows: rows that may wait before `submit` refuses.
+        engine: from `open_database`; the caller disposes of it.
+        capacity_rows: rows that may wait before `submit` raises StoreBusy.
     """
 
     def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
@@ -107,14 +107,14 @@ class Writer:
         gpus: Sequence[GpuSample] = (),
         in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
-        """Hand over rows; never waits for the disk.
+        """Queue rows for writing; never wait for the disk.
 
-        A row that is already there (same key) is left as it is, and is no error. A newer report
-        of a request in flight replaces an older one.
+        A row whose key is already stored is ignored. A newer report of a request in flight
+        replaces an older one.
 
         Returns:
-            Resolves after the commit; carries `StoreUnavailable` where sending again may
-            help, `RowRefused` where it will not.
+            A future that resolves after the commit. Its exception is `StoreUnavailable` if a
+            retry may succeed, `RowRefused` if it will fail again.
 
         Raises:
             StoreBusy: too many rows wait already.
@@ -127,7 +127,8 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue takes any submission: one larger than the queue could never enter.
+            # An empty queue accepts a submission of any size; otherwise one that is larger than
+            # the capacity could never be written.
             if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
@@ -139,7 +140,7 @@ class Writer:
         return submission.done
 
     def close(self) -> None:
-        """Write what waits, then stop. May be called again."""
+        """Write the waiting rows, then stop. Idempotent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -160,7 +161,7 @@ class Writer:
         while group := self._take():
             try:
                 self._write(group)
-            except Exception as error:  # a defect: fail these submissions, write the next
+            except Exception as error:  # a defect: these submissions fail, the next are written
                 self.task.failed(error)
                 _log.exception("the writer failed on a group of %d submissions", len(group))
                 for each in group:
@@ -186,7 +187,7 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """All of it in one transaction; what went wrong, or None."""
+        """Write the group in one transaction. Return the error, or None."""
         try:
             requests = [row for each in group for row in request_values(each.requests)]
             samples = [sample_values(row) for each in group for row in each.samples]
@@ -209,7 +210,7 @@ class Writer:
                 if gpus:
                     self._add_gpus(connection, gpus)
                 mark_minutes(connection, SAMPLED, samples, gpus)
-        except Exception as error:  # whatever it is, its senders receive it and the thread lives
+        except Exception as error:  # the submissions fail with it, and the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
@@ -225,15 +226,15 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 
 
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
-    """The rows' fault or the database's; only the latter is worth another try."""
+    """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # Rows go in past SQLAlchemy, so it may be the driver's error or SQLAlchemy's about it.
+    # The error may be the driver's own, or SQLAlchemy's with the driver's error in `orig`.
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:
-            for noun, row in each.rows():
-                if reason := flaw(noun, row):
-                    return RowRefused(f"{noun.__name__} refused: {reason}")
+            for row_type, row in each.rows():
+                if reason := flaw(row_type, row):
+                    return RowRefused(f"{row_type.__name__} refused: {reason}")
         if isinstance(cause, (dbapi.IntegrityError, dbapi.DataError)):
             return RowRefused(f"a row was refused: {why}")
     return StoreUnavailable(f"the database cannot be written: {why}")

@@ -1,1 +1,1 @@
-"""The nouns that every part of Tailspan uses. Pure: no clock, no socket, no SQL."""
+"""The data types that all modules share. Pure: no clock, no socket, no SQL."""

@@ -1,7 +1,7 @@
-"""What a bill needs, as columns: the time of engines, the accounts of requests, energy.
+"""The data for a bill, as columns: engine time, billed requests and energy.
 
-Pure. A span of an engine has the first and the last values of its samples, which is all that a
-difference needs; a cell is requests of one hour that share their labels.
+Pure. A span of an engine has the first and the last value of each counter; the bill uses their
+difference. A cell contains the requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,28 +9,34 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from telemetry.counter_series import FloatArray, IntArray
 from telemetry.engines import EngineSample
 from telemetry.fields import rolled_up
 from telemetry.starts import EngineStart
 
+BoolArray = NDArray[np.bool_]
+
 GAP_S: Final = 60
-"""An engine was there between two samples that are at most so far apart; longer silence is
-neither billed nor idle. Samples come each second, or every few where /metrics is scraped."""
+"""If two samples are at most this far apart, the engine was running between them.
+
+A longer gap is neither billed nor idle. Samples arrive every second, or every few seconds from a
+scrape.
+"""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
-"""What an engine counts of its steps: their time, and the work that explains it."""
+"""The counters of an engine's steps: time and work."""
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""γ, α, κ, β, δ: what a step takes, for each piece of work in it."""
+"""γ, α, κ, β, δ: the coefficients of the step model."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
 """The amounts that are summed over requests."""
 
 
 class Count(NamedTuple):
-    """One process's count of one engine's work, since it started."""
+    """The key of one engine's counters in one process, since the process started."""
 
     replica: str
     engine: int
@@ -40,16 +46,16 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineStretches:
-    """Entry i is a span of the samples of `counts[which[i]]`.
+    """Spans of engine samples. Entry i is a span of the samples of `counts[which[i]]`.
 
-    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. Each
-    total in WORK has the columns `first` and `last`, NaN where the entry lacks it; each
-    of COEFFICIENTS has its mean, or the latest minute's.
+    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. `first` and
+    `last` have a column for each total in WORK, with NaN if it was not reported. `coefficients` has
+    the mean of each of COEFFICIENTS, or the value of the latest minute.
     """
 
     counts: Sequence[Count]
     regions: Sequence[str | None]
-    """The region of each count."""
+    """The region of each entry in `counts`."""
     which: IntArray
     bucket_unix_s: IntArray
     """When the entry's minute or hour begins."""
@@ -60,7 +66,7 @@ class EngineStretches:
     coefficients: Mapping[str, FloatArray]
 
     def of_replica(self, replica: str) -> "EngineStretches":
-        """Those of its engines alone."""
+        """Return the spans of one replica's engines."""
         ours = np.array([each.replica == replica for each in self.counts], bool)[self.which]
         return replace(
             self,
@@ -76,11 +82,14 @@ class EngineStretches:
 
 @dataclass(frozen=True, slots=True)
 class GpuStretches:
-    """Entry i is a span of the samples of `gpus[which[i]]` (replica, GPU); else as of engines."""
+    """Spans of GPU samples. Entry i is a span of the samples of `gpus[which[i]]`: (replica, GPU).
+
+    See `EngineStretches`.
+    """
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
-    """The device's name, of each GPU."""
+    """The device name of each GPU."""
     which: IntArray
     bucket_unix_s: IntArray
     first_unix_ns: IntArray
@@ -89,7 +98,7 @@ class GpuStretches:
     last_j: FloatArray
 
     def of_replica(self, replica: str) -> "GpuStretches":
-        """Those of its GPUs alone."""
+        """Return the spans of one replica's GPUs."""
         ours = np.array([name == replica for name, _ in self.gpus], bool)[self.which]
         return replace(
             self,
@@ -106,9 +115,9 @@ class GpuStretches:
 class Cells:
     """Requests by labels and hour.
 
-    Entry i is of the requests with `labels[group[i]]` (in the order of `by`) in the hour that
-    begins at `hour_unix_s[i]`: their number, and of each amount its sum and how many have it.
-    Where a request spanned an hour's end, its seconds have been given to both.
+    Entry i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
+    hour that begins at `hour_unix_s[i]`: their number, the sum of each amount, and the number of
+    requests that report it. The seconds of a request that spans the end of an hour are divided.
     """
 
     by: Sequence[str]
@@ -117,12 +126,24 @@ class Cells:
     hour_unix_s: IntArray
     requests: IntArray
     sums: Mapping[str, FloatArray]
-    told: Mapping[str, FloatArray]
+    reported: Mapping[str, FloatArray]
+
+    def at(self, places: BoolArray | Sequence[int]) -> "Cells":
+        """Return the entries at these places, or where the mask is true."""
+        chosen = np.asarray(places)
+        return replace(
+            self,
+            group=self.group[chosen],
+            hour_unix_s=self.hour_unix_s[chosen],
+            requests=self.requests[chosen],
+            sums={name: each[chosen] for name, each in self.sums.items()},
+            reported={name: each[chosen] for name, each in self.reported.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """All that a bill of one stretch of time rests on."""
+    """The data for the bill of one time range."""
 
     from_unix_ns: int
     to_unix_ns: int
@@ -130,12 +151,13 @@ class Accounts:
     gpus: GpuStretches
     cells: Cells
     starts: Sequence[EngineStart]
-    """Those in force at the beginning, those in the stretch, and those soon after it: their
-    engines may have been loading within it."""
+    """The engine starts in force at the beginning, those in the range, and those shortly after it,
+    because these engines may have been loading within the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether requests that span an hour's end are split; their rows may be gone."""
+    """Whether the seconds of requests that span the end of an hour are divided. They cannot be if
+    their rows are deleted."""
     engines_from_unix_ns: int = 0
-    """For hours that began earlier, no engine time is known, only requests."""
+    """For hours that began earlier, requests are known, but engine time is not."""
     overflowed: int = 0
-    """Requests of which a label had no room of its own in the rollups."""
+    """Number of requests with a label value that rollups replaced by `_other`."""

@@ -1,8 +1,8 @@
-"""Addresses that may hold or receive a credential: who could read it, and how they are shown.
+"""Checks whether a credential may be sent to an address, and masks credentials in addresses.
 
-Pure. One rule for every sender: a credential goes to loopback or over TLS, unless the user
-sets `--insecure-credentials`.
-Source: RFC 6750, section 5.3 (bearer tokens over TLS alone); RFC 3986, section 3.2.1 (userinfo).
+Pure. Every sender follows the same rule: a credential is sent to loopback or over TLS only, unless
+the user sets `--insecure-credentials`.
+Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC 3986, section 3.2.1 (userinfo).
 """
 
 import re
@@ -13,35 +13,35 @@ from urllib.parse import urlsplit
 INSECURE_OPTION: Final = "--insecure-credentials"
 """The option of every command that sends a credential."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The same in a YAML file; in a file of targets the label `__insecure_credentials__`."""
+"""The same setting in a YAML file; in a file of targets it is `__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host is this machine, by an address that no other can reach."""
+    """Return whether a host is a loopback address or `localhost`."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:  # a name, which may be anywhere
+    except ValueError:  # any other name
         return False
 
 
 def exposes(url: str) -> bool:
-    """Whether others can read what is sent there: over http, and not to loopback."""
+    """Return whether data sent to this address is unencrypted: http, and not loopback."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
-    except ValueError:  # no address: whoever wants to send there refuses it
+    except ValueError:  # not an address; the sender refuses it
         return False
 
 
 def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
-    """Why a credential is not sent there, in a sentence.
+    """Return the error message for a credential that must not be sent to an address.
 
     Args:
-        url: where it would go; shown without what it may hold.
-        what: names the credential.
-        way_out: what the user sets to send it all the same.
+        url: the address; it is masked in the message.
+        what: the name of the credential.
+        way_out: the setting that allows sending it.
     """
     return (
         f"{masked(url)}: others could read {what} on the way; use https, or allow it with {way_out}"
@@ -49,9 +49,9 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
 
 
 def masked(url: str) -> str:
-    """An address as it may be shown: without user and password, query and fragment.
+    """Return an address without user, password, query and fragment.
 
-    In a malformed address, what cannot be separated is hidden.
+    If the address is malformed, the part that may contain them is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"

@@ -1,7 +1,7 @@
-"""Python processes that Tailspan starts beside itself.
+"""Starts Tailspan's own child processes.
 
-A child never imports from the working directory, which may hold a folder named like one of ours.
-Ctrl-C in the terminal reaches only the parent, which decides when its children end.
+A child does not import from the working directory, which may contain a folder with the name of one
+of our packages. Ctrl-C in the terminal reaches only the parent, which ends its children.
 """
 
 import os
@@ -12,28 +12,28 @@ from contextlib import suppress
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of ours in this environment."""
+    """Return the command line that runs one of our modules with the current Python."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a child: ours, and what is added."""
+    """Return the environment of a child: the current environment with additions."""
     return {**os.environ, "PYTHONSAFEPATH": "1", **(added or {})}
 
 
 def start(
     module: str, *arguments: str, pass_fds: Collection[int] = (), answers: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a child that reads its standard input, and ends when that is closed.
+    """Start a child that reads its standard input, and ends when standard input is closed.
 
     Args:
-        module: what it runs.
+        module: the module to run.
         arguments: its arguments.
-        pass_fds: file descriptors that it inherits.
-        answers: whether its standard output is read.
+        pass_fds: file descriptors that the child inherits.
+        answers: whether the caller reads its standard output.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the child cannot be started.
     """
     return subprocess.Popen(
         command(module, *arguments),
@@ -51,5 +51,5 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            with suppress(OSError):  # it had not read everything
+            with suppress(OSError):  # the child had not read all of its input
                 stream.close()

@@ -1,29 +1,29 @@
-"""The time that alerts and retention follow: the system clock, as long as nothing contradicts it.
+"""The time that alerts and retention use: the system clock, unless senders contradict it.
 
-The system clock can jump: NTP corrects it, somebody sets it, a virtual machine is paused. Time
-since boot does not jump. Where the two disagree, there are two candidates: the time before the
-jump, continued by the time since boot ("held"), and the system clock ("system"). Senders decide,
-because their clocks are other clocks:
+The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
+since boot does not jump. After a jump there are two candidates for the current time: the time
+before the jump, advanced by the time since boot ("held"), and the system clock ("system"). The
+senders decide, because they have other clocks:
 
-- A sender whose instants moved with the system clock reads the same clock and proves nothing.
-- A sender whose instants did not move is a witness. It votes for the candidate it is nearer to,
-  and the majority decides at once.
-- Without a witness the held time is kept for `STEPOUT_NS`, then the system clock is accepted.
+- A sender whose timestamps jumped with the system clock reads the same clock and does not vote.
+- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
+  its own time. The majority decides immediately.
+- Without a witness the held time is used for `STEPOUT_NS`, then the system clock is accepted.
 
-So a jump that a witness contradicts is ignored for as long as it lasts, a jump without a
-witness is accepted after five minutes, and a jump that ends leaves no trace. Suspending the
-machine is no jump: the time since boot goes on.
+So a jump that witnesses contradict is ignored for as long as it lasts, and a jump without a witness
+is accepted after five minutes. If the clock jumps back, the system clock is used again. Suspending
+the machine is not a jump, because the time since boot continues.
 
-At the start there is no time before. A clock that is more than `GAP_NS` ahead of all that is
-stored, or behind it, may be right (after a long downtime) or wrong. The
-system clock is followed, unless the majority of senders continues from what is stored.
+At the start there is no earlier time to compare with. If the system clock is more than `GAP_NS`
+ahead of the newest stored data, or behind it, it may be correct (after a long downtime) or wrong.
+The system clock is used, unless the timestamps of most senders continue the stored data.
 
-Deleting cannot be undone, so it follows a slower clock, `deletable_unix_ns`. It never goes back,
-stops while it is later than the present, and advances at most `PACE` times as fast as time since
-boot. A wrong clock then deletes at most one minute too much for each minute that it is wrong, and
-after a downtime of a week deleting has caught up a week later.
+Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
+back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
+time since boot. So a wrong clock deletes at most one minute of data too much per minute, and after
+a downtime of a week, deletion has caught up a week later.
 
-Pure but for what it remembers. Safe to use from any thread.
+Pure except for its state. Safe to use from any thread.
 """
 
 import threading
@@ -36,40 +36,45 @@ from typing import Final
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""A smaller step is followed without question: it is a third of the evaluator's 15 s, and NTP
-steps are below it (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Smaller steps are always accepted. It is a third of the evaluator's interval of 15 s, and NTP
+makes smaller steps (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
-"""ntpd, too, believes a large offset only after it lasted 300 s (`tinker stepout`)."""
+"""ntpd also accepts a large offset only after 300 s (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""How long a witness that fell silent still counts: a fleet without traffic sends no requests."""
+"""A witness counts for this time after its last message, because a fleet without traffic sends no
+requests."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """A shorter downtime is an ordinary restart."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""Stored instants are never later than their arrival by more than a second (collector/clocks)."""
+"""Tolerance for a system clock behind the newest stored time, which is at most a second later than
+its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""The smallest whole number that catches up at all."""
+"""How many times as fast as real time deletion may advance.
+
+2 is the smallest whole number with which it can catch up.
+"""
 MOST_SENDERS: Final = 1_000
-"""As many as the collector keeps clocks of."""
+"""The same limit as in collector/rows/sender_clocks.py."""
 
 
 def since_boot_ns() -> int:
-    """Nanoseconds since boot, suspended time included where the system counts it (Linux)."""
+    """Return nanoseconds since boot; on Linux this includes suspended time."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(slots=True)
 class _Sender:
-    """A sender's offset: its newest instant less the time since boot at which that arrived."""
+    """A sender's offset: its newest timestamp minus the time since boot of its arrival."""
 
     offset_ns: int
     heard_ns: int
     before_ns: int | None = None
-    """The offset before the jump; None for a sender that is new since then."""
+    """The offset before the jump; None for a sender that is new since the jump."""
     since_jump: bool = True
 
 
 class CorroboratedClock:
-    """The present, in unix nanoseconds.
+    """The current time, in unix nanoseconds.
 
     Args:
         system_unix_ns: the system clock.
@@ -90,38 +95,41 @@ class CorroboratedClock:
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the doubt is about the clock that we started with."""
+        """Whether the system clock was doubtful already at the start."""
         self._newest_unix_ns = 0
-        """At the start: no sender whose clock is right sends anything older."""
+        """Used at the start only.
+
+        If a sender's timestamps are older than this, its clock is wrong.
+        """
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
     def __call__(self) -> int:
-        """The present."""
+        """Return the current time."""
         with self._lock:
             self._look()
             return self._looked_ns + self._offset_ns
 
     @property
     def ahead_ns(self) -> int:
-        """By how much the system clock is ahead of the present; 0 while it is followed."""
+        """Return how far the system clock is ahead; 0 while the system clock is used."""
         with self._lock:
             self._look()
             return self._system_ns - self._offset_ns
 
     @property
     def deletable_unix_ns(self) -> int:
-        """The present for what cannot be undone."""
+        """Return the current time for deletion."""
         with self._lock:
             self._look()
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
-        """Take note of what is stored; once, before anything is deleted.
+        """Compare the clock with the stored data. Call it once, before anything is deleted.
 
         Args:
-            newest_unix_ns: the newest instant that is stored; None where nothing is.
-            deletable_unix_ns: how far deleting had come at the last end; None if unknown.
+            newest_unix_ns: the newest stored time; None if the store is empty.
+            deletable_unix_ns: the stored time of the last deletion; None if unknown.
         """
         with self._lock:
             self._look()
@@ -136,10 +144,10 @@ class CorroboratedClock:
                 self._at_start = True
 
     def hear(self, sender: str, newest_unix_ns: int) -> None:
-        """Take note of the newest instant in a message that has just arrived, as it was sent.
+        """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Only for senders with a name of their own. With more than `MOST_SENDERS`, the one that was
-        silent for longest is dropped, but none during a doubt.
+        Only for senders with a unique name. Beyond `MOST_SENDERS`, a new sender replaces the one
+        that was silent for the longest time; while the clock is in doubt it is ignored instead.
         """
         with self._lock:
             self._look()
@@ -156,7 +164,7 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Whether a sender is seen to read the system clock: it jumped when that did."""
+        """Return whether a sender jumped with the system clock, so that it reads the same clock."""
         with self._lock:
             self._look()
             known = self._senders.get(sender)
@@ -171,11 +179,11 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Whether the system clock fits what was stored last."""
+        """Return whether the system clock continues the stored data."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _look(self) -> None:
-        """Compare the clocks, and decide which is followed."""
+        """Compare the clocks, and decide which one to use."""
         doubted, before_ns = self._doubted, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns
         self._looked_ns += elapsed_ns
@@ -212,7 +220,7 @@ class CorroboratedClock:
         self._at_start = False
 
     def _moved(self, sender: _Sender) -> bool:
-        """Whether a sender's clock went along with the jump, rather than staying as it was."""
+        """Return whether a sender's clock jumped with the system clock."""
         if sender.before_ns is None:
             return False
         moved_ns = sender.offset_ns - sender.before_ns
@@ -224,16 +232,16 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.heard_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # it does not continue from what is stored: its clock is behind
+                continue  # its clock is behind the stored data
             if self._at_start or (each.before_ns is not None and not self._moved(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # At the start the system clock has the benefit of the doubt, after a jump it has not.
+        # At the start, a tie is decided for the system clock; after a jump, against it.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # only their clocks cover the time from the newest row until now
+            if self._at_start:  # only the senders cover the time since the newest stored row
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

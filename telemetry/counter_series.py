@@ -1,12 +1,12 @@
-"""Counters of engines and GPUs: how much each rose between neighbouring samples.
+"""Computes how much the counters of engines and GPUs increased between samples.
 
-Pure. A counter is reported as its total since a start, so it belongs to a series: one engine or GPU
-of a replica, one process, one start. What happened in a stretch of time is the sum of the rises
-between neighbours of one series. A restart begins a new series, so no rise spans it. A counter that
-falls within a series was reset: that rise is unknown.
+Pure. A counter is a total since a start. Its samples form a series: one engine or GPU of a replica,
+one process, one start. The increase in a time range is the sum of the increases between
+neighbouring samples of a series. A restart begins a new series, so no increase spans a restart. If
+a counter decreases within a series, it was reset, and that increase is unknown.
 
-A span is what samples of one series reported first and last in a minute or an hour. A sample is a
-span of one instant.
+A span consists of the first and the last sample of a series in a minute or an hour. A single sample
+is a span of length 0.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""Two numbers below it make one of 64 bits."""
+"""The product of two numbers below this limit fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """(n,) a number from 0 for each distinct combination of the columns' values."""
+    """Number the distinct combinations of the columns' values from 0: (n,)."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -41,14 +41,14 @@ def series_numbers(*columns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """Samples or spans in the order of their series, then of time.
+    """Samples or spans, sorted by series and time.
 
     Attributes:
-        order: (n,) the place of each in the columns that it was made from.
-        first_unix_ns: (n,) when each begins, in this order.
-        last_unix_ns: (n,) when each ends.
-        follows: (n,) whether the one before it is its neighbour: of the same series, and not
-            further away than the longest gap.
+        order: (n,) the index of each in the original columns.
+        first_unix_ns: (n,) the start of each, sorted.
+        last_unix_ns: (n,) the end of each, sorted.
+        follows: (n,) whether the previous one is its neighbour: in the same series, with at most
+            the longest allowed gap in between.
     """
 
     order: IntArray
@@ -70,7 +70,7 @@ class CounterSeries:
             series: (n,) a number for each series.
             first_unix_ns: (n,) when each begins.
             last_unix_ns: (n,) when each ends; None for samples.
-            longest_gap_s: between two neighbours; None for no limit.
+            longest_gap_s: longest gap between two neighbours; None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -82,13 +82,13 @@ class CounterSeries:
         return cls(order, first_ns, last_ns, follows)
 
     def rises(self, values: FloatArray) -> FloatArray:
-        """Return by how much a counter rose since the sample before.
+        """Return the increase of a counter since the previous sample.
 
         Args:
-            values: (n,) the counter, as the columns have it; NaN where it is not reported.
+            values: (n,) the counter, in the order of the columns; NaN if not reported.
 
         Returns:
-            (n,) in the order of the columns; NaN without a neighbour, and where it fell.
+            (n,) in the order of the columns; NaN without a neighbour and after a reset.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -98,14 +98,14 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """(n,) seconds since the sample before, in the order of the columns; NaN without one."""
+        """Seconds since the previous sample of the same series: (n,), NaN for the first sample."""
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
         apart[~self.follows] = np.nan
         return self._as_given(apart)
 
     def intervals(self) -> "Intervals":
-        """Return each span, and then each interval between a span and its next neighbour."""
+        """Return all spans, followed by the intervals between neighbouring spans."""
         next_places = np.flatnonzero(self.follows)
         return Intervals(
             self.order,
@@ -125,10 +125,10 @@ class Intervals:
     """The n spans of series in order, then the m intervals between neighbours.
 
     Attributes:
-        order: (n,) as of `CounterSeries`.
-        next_places: (m,) the place, in that order, of the span that ends each interval.
-        start_unix_ns: (n + m,) when each begins.
-        end_unix_ns: (n + m,) when each ends.
+        order: (n,) see `CounterSeries`.
+        next_places: (m,) the index, in that order, of the span that ends each interval.
+        start_unix_ns: (n + m,) the start of each.
+        end_unix_ns: (n + m,) the end of each.
     """
 
     order: IntArray
@@ -137,18 +137,18 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """(n + m,) the place in the columns of the span that each is, or begins with."""
+        """Return the index, in the columns, of each span, and of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_places - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
-        """Return what a counter was at the end of each less what it was at the beginning.
+        """Return the increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) the counter when each span begins, as the columns have it.
-            last: (n,) the counter when each span ends.
+            first: (n,) the counter at the start of each span, in the order of the columns.
+            last: (n,) the counter at the end of each span.
 
         Returns:
-            (n + m,); NaN where it is not reported, below 0 where it was reset.
+            (n + m,); NaN if not reported, below 0 after a reset.
         """
         first, last = first[self.order], last[self.order]
         across = first[self.next_places] - last[self.next_places - 1]

@@ -1,6 +1,6 @@
-"""Durations as text: a number and a unit, as in 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
+"""Parses and renders durations: a number and a unit, such as 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
 
-One grammar for options, the configuration file, objectives and Prometheus rules.
+Options, the configuration file, objectives and Prometheus rules use the same syntax.
 """
 
 import re
@@ -30,7 +30,7 @@ def parse_ns(text: str) -> int:
     found = int(_nanoseconds(text))
     if not found:
         raise ValueError(
-            f"{text[:_SHOWN]!r} is no duration; allowed: a number above 0 of at most nine digits,"
+            f"{text[:_SHOWN]!r} is not a duration; allowed: a number above 0 of up to nine digits,"
             f" and a unit of {', '.join(UNITS_NS)}, for instance 500ms, 90s, 15m, 1.5h, 7d"
         )
     return found

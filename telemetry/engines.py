@@ -1,8 +1,8 @@
 """The state of an engine at one instant.
 
 Gauges are values at that instant. `*_total` values count since `started_unix_ns`, when the engine
-(or the front end that reports it) started. The difference of two samples with the same start is
-what happened between them, so a lost or repeated sample does no harm.
+(or the front end that reports it) started. The difference of two samples with the same start is the
+increase between them, so a lost or repeated sample causes no error.
 """
 
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 HUNG_S: Final = 60
-"""An engine hangs if it has requests and takes no step for longer than this.
+"""An engine hangs if it has requests and completes no step for longer than this.
 
 vLLM itself warns after 60 s without an answer from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL)
-and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest step that is
-legitimate is a prefill of 128k tokens in one piece. A 70B model needs about 4e16 FLOP for it:
-18e15 for the weights (2 x 70e9 x 128e3) and 22e15 for attention. That is 20 s on four H100 at
-half of their peak of 990 TFLOP/s. CUDA graphs are captured before the server takes requests.
+and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
+a prefill of 128k tokens in one chunk. For this step a 70B model needs about 4e16 FLOP: 18e15 for
+the weights (2 x 70e9 x 128e3) and 22e15 for attention. That is 20 s on four H100 at half of their
+peak of 990 TFLOP/s. CUDA graphs are captured before the server accepts requests.
 """
 
 
 MEND_HUNG: Final = (
-    "Look at the server's log first, then for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump`"
-    " of the EngineCore process shows where it stands. Then restart the server."
+    "Check the server's log first, then GPU errors (nvidia-smi; Xid in dmesg). `py-spy dump` of the"
+    " EngineCore process shows where it hangs. Then restart the server."
 )
-"""What to do about an engine that hangs."""
+"""Instructions for an engine that hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +47,21 @@ class EngineSample:
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]
     process: Annotated[
-        int, column("integer", "The process that reports.", "resource `process.pid`")
+        int, column("integer", "Id of the reporting process.", "resource `process.pid`")
     ]
     at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
     started_unix_ns: Annotated[
-        int, column("ns", "Since when its totals count.", "the point's start time")
+        int, column("ns", "Start time of the totals.", "the point's start time")
     ]
     simulated: Annotated[
-        bool, column("boolean", "Whether a simulator reports it.", "resource `tailspan.simulated`")
+        bool, column("boolean", "Whether the sample is simulated.", "resource `tailspan.simulated`")
     ] = False
     source: Annotated[
         Source | None,
         column(
             "text",
-            "Who reported it: `instrumentation`, `simulator`, `native`, `client` or `scrape`.",
-            "the way it came",
+            "Source of the sample: `instrumentation`, `simulator` or `scrape`.",
+            "collector",
         ),
     ] = None
     model: Annotated[
@@ -73,7 +73,7 @@ class EngineSample:
         str | None,
         column(
             "text",
-            "Fingerprint of the engine arguments that matter to latency.",
+            "Fingerprint of the engine arguments that affect latency.",
             "the metrics' attributes",
         ),
     ] = None
@@ -102,8 +102,8 @@ class EngineSample:
         int | None,
         metric(
             names.IN_FLIGHT,
-            "Requests that the reporting front end has given to its engines and that have not"
-            " ended; a request whose client has left is not counted. The front end reports the"
+            "Requests that the reporting front end has sent to its engines and that have not"
+            " ended; requests of disconnected clients are not counted. The front end reports the"
             " same number for each of its engines.",
             FRONT_END,
         ),
@@ -120,9 +120,9 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end last received a step of any of its engines, or since it"
-            " handed over its first request in flight, if that was later. Absent without requests"
-            " in flight.",
+            "Time since the front end last received a step of any of its engines, or since it sent"
+            " the first of its requests in flight, if that was later. Absent without requests in"
+            " flight.",
             FRONT_END,
         ),
     ] = None
@@ -250,8 +250,8 @@ class EngineSample:
         int | None,
         metric(
             names.PREFILL_TOKENS,
-            "Prompt tokens computed, counted when a prefill is complete; before vLLM 0.16 cached"
-            " ones are included.",
+            "Prompt tokens computed, counted when a prefill is complete. Before vLLM 0.16, cached"
+            " tokens are included.",
             ITERATION,
         ),
     ] = None
@@ -267,25 +267,35 @@ class EngineSample:
         ),
     ] = None
     prefix_cache_hits_tokens_total: Annotated[
-        int | None, metric(names.PREFIX_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
+        int | None,
+        metric(
+            names.PREFIX_CACHE_HITS,
+            "Prompt tokens found in the engine's own prefix cache.",
+            SCHEDULER,
+        ),
     ] = None
     external_cache_queries_tokens_total: Annotated[
         int | None,
         metric(
             names.EXTERNAL_CACHE_QUERIES,
-            "Prompt tokens looked up in a cache outside the engine; absent without one.",
+            "Prompt tokens looked up in a cache outside the engine; absent without such a cache.",
             SCHEDULER,
         ),
     ] = None
     external_cache_hits_tokens_total: Annotated[
-        int | None, metric(names.EXTERNAL_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
+        int | None,
+        metric(
+            names.EXTERNAL_CACHE_HITS,
+            "Prompt tokens found in a cache outside the engine.",
+            SCHEDULER,
+        ),
     ] = None
     local_cached_prompt_tokens_total: Annotated[
         int | None,
         metric(
             names.LOCAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens from the engine's own cache, counted when a prefill is complete. This"
-            " and the next are absent before vLLM 0.16.",
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. Absent"
+            " before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -293,7 +303,8 @@ class EngineSample:
         int | None,
         metric(
             names.EXTERNAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens from a cache outside the engine, counted when a prefill is complete.",
+            "Prompt tokens from a cache outside the engine, counted when a prefill is complete."
+            " Absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -301,8 +312,8 @@ class EngineSample:
         int | None,
         metric(
             names.KV_TRANSFER_BYTES,
-            "Bytes of KV cache that a connector transferred, in both directions. This and the"
-            " next two are reported for NIXL and offloading connectors.",
+            "Bytes of KV cache that a connector transferred, in both directions. Reported for NIXL"
+            " and offloading connectors.",
             SCHEDULER,
         ),
     ] = None
@@ -310,12 +321,13 @@ class EngineSample:
         float | None,
         metric(
             names.KV_TRANSFER_TIME,
-            "Time of those transfers; overlapping ones are added.",
+            "Time of KV-cache transfers; overlapping transfers are added.",
             SCHEDULER,
         ),
     ] = None
     kv_transfer_failures_total: Annotated[
-        int | None, metric(names.KV_TRANSFER_FAILURES, "Transfers that failed.", SCHEDULER)
+        int | None,
+        metric(names.KV_TRANSFER_FAILURES, "KV-cache transfers that failed.", SCHEDULER),
     ] = None
     preemptions_total: Annotated[
         int | None, metric(names.ENGINE_PREEMPTIONS, "Preemptions.", ITERATION)
@@ -333,24 +345,31 @@ class EngineSample:
         float | None,
         metric(
             names.MODELLED_FLOPS,
-            "FLOPs of each GPU by vLLM's own model. This and the next two: `--enable-mfu-metrics`.",
+            "FLOPs per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
             SCHEDULER,
         ),
     ] = None
     modelled_read_bytes_total: Annotated[
         float | None,
-        metric(names.MODELLED_READ_BYTES, "Bytes read from memory, per GPU.", SCHEDULER),
+        metric(
+            names.MODELLED_READ_BYTES,
+            "Bytes read from memory per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
+            SCHEDULER,
+        ),
     ] = None
     modelled_write_bytes_total: Annotated[
         float | None,
-        metric(names.MODELLED_WRITE_BYTES, "Bytes written to memory, per GPU.", SCHEDULER),
+        metric(
+            names.MODELLED_WRITE_BYTES,
+            "Bytes written to memory per GPU, as estimated by vLLM with `--enable-mfu-metrics`.",
+            SCHEDULER,
+        ),
     ] = None
     host_cpus: Annotated[
         int | None,
         metric(
             names.HOST_CPUS,
-            "Processors of the machine. This and the four sums of processor time below are"
-            " reported on Linux only.",
+            "Processors of the machine. All processor metrics are reported on Linux only.",
             SYSTEM,
         ),
     ] = None
@@ -358,8 +377,8 @@ class EngineSample:
         float | None,
         metric(
             names.PROCESS_CPU_TIME,
-            "Processor time of the process that reports, such as the API server. The same for"
-            " each of its engines.",
+            "Processor time of the reporting process, such as the API server. The process reports"
+            " the same value for each of its engines.",
             SYSTEM,
         ),
     ] = None
@@ -367,7 +386,7 @@ class EngineSample:
         float | None,
         metric(
             names.CORE_CPU_TIME,
-            "Processor time of the engine core's process, which may be the process that reports.",
+            "Processor time of the engine core's process, which may be the reporting process.",
             SYSTEM,
         ),
     ] = None
@@ -391,8 +410,8 @@ class EngineSample:
         int | None,
         metric(
             names.SPANS_DROPPED,
-            "Requests that are not reported, by `tailspan.drop.reason`. One total for the"
-            " process, repeated for each of its engines.",
+            "Requests that could not be reported, by `tailspan.drop.reason`. The process reports"
+            " the same total for each of its engines.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -400,8 +419,8 @@ class EngineSample:
         int | None,
         metric(
             names.HOOK_FAILURES,
-            "Exceptions of the instrumentation, none of which reached vLLM, and refused"
-            " connections and dropped messages of its link to the engine core; by"
+            "Exceptions inside the instrumentation, which do not affect vLLM, and refused"
+            " connections and dropped messages between front end and engine core; by"
             " `tailspan.hook`.",
             INSTRUMENTATION,
         ),
@@ -410,8 +429,8 @@ class EngineSample:
         int | None,
         metric(
             names.ACCOUNTS_DROPPED,
-            "Accounts that a front end did not receive, summed over the front ends: it read too"
-            " slowly, or the engine core could not track the request.",
+            "Step-ledger accounts that front ends did not receive, summed over all front ends."
+            " A front end read too slowly, or the engine core could not track the request.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -419,8 +438,8 @@ class EngineSample:
         float | None,
         column(
             "s",
-            "By how much its instants were set back, because they were ahead of their arrival:"
-            " the sender's clock is fast. Absent if it is not.",
+            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
+            " Absent without a correction.",
             "collector",
         ),
     ] = None

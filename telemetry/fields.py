@@ -1,8 +1,8 @@
-"""The registry of fields: what each field of a request or a sample is, beside its type.
+"""The registry of the fields of requests and samples.
 
 A field of `RequestTimeline`, `EngineSample` or `GpuSample` is annotated with its unit, meaning and
-source, with its name on the wire, and with whether rollups keep it. The wire's tables, the
-store's tables, docs/attributes.md and the JSON of `tailspan requests` are derived from it.
+source, its OpenTelemetry name, and whether rollups include it. The collector's tables, the store's
+tables, docs/attributes.md and the JSON of `tailspan requests` are derived from these annotations.
 
     queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
 """
@@ -15,8 +15,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""What values are allowed. A count is a whole number; a ratio is at most 1; only a score may be
-negative."""
+"""The kind of values that a field allows.
+
+A count is a whole number, a ratio is at most 1, and only a score may be negative.
+"""
 
 
 HTTP: Final = "HTTP layer"
@@ -35,15 +37,15 @@ GPU_SAMPLER: Final = "GPU sampler"
 
 
 class Description(NamedTuple):
-    """What a field is.
+    """The description of a field.
 
     Attributes:
-        unit: UCUM's, or the kind of value where there is nothing to measure.
+        unit: a UCUM unit, or the kind of value if it has no unit.
         meaning: a sentence.
-        source: where its value comes from.
-        wire: its attribute or metric, as the instrumentation sends it; None where Tailspan sets it.
-        quantity: None where type and unit define it.
-        rolled_up: whether rollups keep it.
+        source: the source of the value.
+        wire: the name of the OpenTelemetry attribute or metric; None if Tailspan sets the field.
+        quantity: the kind of values; None if type and unit define it.
+        rolled_up: whether rollups include the field.
     """
 
     unit: str
@@ -69,18 +71,18 @@ def metric(
     quantity: Quantity | None = None,
     rolled_up: bool = False,
 ) -> Description:
-    """Describe a field that is a metric; the wire's table has its unit."""
+    """Describe a field that is a metric; its unit is in `tailspan_vllm.names`."""
     unit = {**names.UNITS, **names.GPU_UNITS}[wire]
     return Description(unit, meaning, source, wire, quantity, rolled_up)
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> Description:
-    """Describe a field that Tailspan sets by itself, or reads from where the data comes from."""
+    """Describe a field that Tailspan sets, or that it reads from the envelope of a message."""
     return Description(unit, meaning, source, rolled_up=rolled_up)
 
 
 class Field(NamedTuple):
-    """One field of a dataclass: its name, its type, whether it may be unknown, what it is."""
+    """One field of a dataclass, with its description."""
 
     name: str
     type: type
@@ -89,7 +91,7 @@ class Field(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """What values are allowed."""
+        """Return the kind of values that are allowed."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:
@@ -100,30 +102,30 @@ class Field(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Whether it counts since a start; else it is the value of an instant."""
+        """Return whether the field is a total since a start, and not a value at an instant."""
         return self.name.endswith("_total")
 
 
 @cache
-def fields_of(noun: type) -> tuple[Field, ...]:
-    """Return the fields of an annotated dataclass, in its order.
+def fields_of(row_type: type) -> tuple[Field, ...]:
+    """Return the fields of an annotated dataclass, in order.
 
     Raises:
-        TypeError: a field lacks its description.
+        TypeError: a field has no description.
     """
     return tuple(
-        _field(name, hint) for name, hint in get_type_hints(noun, include_extras=True).items()
+        _field(name, hint) for name, hint in get_type_hints(row_type, include_extras=True).items()
     )
 
 
-def on_the_wire(noun: type) -> dict[str, Field]:
-    """Return the fields that senders send, by their attribute or metric."""
-    return {each.about.wire: each for each in fields_of(noun) if each.about.wire is not None}
+def on_the_wire(row_type: type) -> dict[str, Field]:
+    """Return the fields that senders report, by the name of their attribute or metric."""
+    return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
 
-def rolled_up(noun: type) -> tuple[str, ...]:
-    """Return the names of the fields that rollups keep."""
-    return tuple(each.name for each in fields_of(noun) if each.about.rolled_up)
+def rolled_up(row_type: type) -> tuple[str, ...]:
+    """Return the names of the fields that rollups include."""
+    return tuple(each.name for each in fields_of(row_type) if each.about.rolled_up)
 
 
 _HOW: Final = "Annotated[TYPE, attribute(…)], metric(…) or column(…) of telemetry/fields.py"

@@ -1,6 +1,6 @@
-"""Samples of GPUs as OpenTelemetry metrics: nouns in, the model that is sent out.
+"""Converts GPU samples to OpenTelemetry metrics.
 
-Pure. The inverse of the collector's reading: what is unknown has no point.
+Pure. The collector reads these metrics back. An unknown value has no data point.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def gpu_metrics_of(samples: Iterable[GpuSample], resource: Resource) -> ResourceMetrics:
-    """One export of samples of one replica's GPUs, which the resource names."""
+    """Return an export of the samples of one replica's GPUs; the resource names the replica."""
     points: dict[str, list[NumberDataPoint]] = {}
     for sample in samples:
         attributes: dict[str, str] = {names.GPU: sample.gpu}

@@ -1,7 +1,7 @@
-"""What a GPU did at one instant, as reported by its driver or by a sampler beside it.
+"""The state of a GPU at one instant, as reported by its driver or by a separate sampler.
 
-A value that a device does not report is None. For example, the share of time in which memory was
-accessed never stands in for its bandwidth.
+A value that a device does not report is None and is not replaced by a similar value. For example,
+the share of time with memory access does not replace the memory bandwidth.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from telemetry.fields import GPU_SAMPLER, column, metric, on_the_wire
 
 
 class GpuSource(StrEnum):
-    """Who measured a GPU."""
+    """The source of a GPU sample."""
 
     NVML = "nvml"
     DCGM = "dcgm"
@@ -27,24 +27,25 @@ class GpuSource(StrEnum):
 class GpuSample:
     """One GPU of one replica at one instant. Unknown is None.
 
-    `gpu` is its UUID, or its index where it has none. `throttle_reasons` are sorted and
-    joined by commas; "" means that nothing held the clock back. `energy_j_total` counts since
-    the driver was loaded.
+    `gpu` is the UUID, or the index if the GPU has no UUID. `throttle_reasons` are sorted and
+    joined by commas; "" means that the clock was not limited. `energy_j_total` counts since the
+    driver was loaded.
     """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     gpu: Annotated[
-        str, column("text", "Its UUID, or its index where it has none.", "the metrics' attributes")
+        str,
+        column("text", "UUID of the GPU, or its index if it has none.", "the metrics' attributes"),
     ]
     at_unix_ns: Annotated[int, column("ns", "When the sample was taken.", "the point's time")]
     simulated: Annotated[
-        bool, column("boolean", "Whether a simulator reports it.", "resource `tailspan.simulated`")
+        bool, column("boolean", "Whether the sample is simulated.", "resource `tailspan.simulated`")
     ] = False
     source: Annotated[
         GpuSource | None,
         column(
             "text",
-            "Who measured: `nvml`, `dcgm`, `amd_smi` or `simulator`.",
+            "Source of the sample: `nvml`, `dcgm`, `amd_smi` or `simulator`.",
             "the metrics' attributes",
         ),
     ] = None
@@ -114,7 +115,7 @@ class GpuSample:
         int | None,
         metric(
             names.GPU_FOREIGN_PROCESSES,
-            "Processes that use it and do not belong to the replica.",
+            "Processes that use the GPU and do not belong to the replica.",
             GPU_SAMPLER,
         ),
     ] = None
@@ -136,8 +137,8 @@ class GpuSample:
         float | None,
         column(
             "s",
-            "By how much its instants were set back, because they were ahead of their arrival:"
-            " the sender's clock is fast. Absent if it is not.",
+            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
+            " Absent without a correction.",
             "collector",
         ),
     ] = None
@@ -146,8 +147,10 @@ class GpuSample:
 METRICS: Final[Mapping[str, str]] = {
     field.name: wire for wire, field in on_the_wire(GpuSample).items() if field.type is not str
 }
-"""The wire's metric of each measurement. Reasons for throttling are text, and travel with
-`names.GPU_THROTTLED`."""
+"""The OpenTelemetry metric of each measured field.
+
+Throttle reasons are text and are sent with `names.GPU_THROTTLED`.
+"""
 
 
 THROTTLE_REASONS: Final = frozenset(
@@ -172,9 +175,9 @@ THROTTLE_REASONS: Final = frozenset(
         "gfx_clock_below_host_limit",
     }
 )
-"""The known reasons. A sender may report others, which are kept."""
+"""The known reasons. Other reasons that a sender reports are stored as well."""
 
 
 def throttle_reasons(reasons: set[str]) -> str:
-    """Reasons as `GpuSample` keeps them."""
+    """Return reasons in the format of `GpuSample.throttle_reasons`."""
     return ",".join(sorted(reasons))

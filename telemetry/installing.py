@@ -1,6 +1,6 @@
-"""How to install what is missing, in one shell command.
+"""Returns the shell commands that install missing packages.
 
-The command names the source folder where Tailspan runs from one, and otherwise the distribution.
+A command names the source folder if Tailspan runs from source, and the package otherwise.
 """
 
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ PLUGIN: Final = "tailspan-vllm"
 
 
 class MissingExtra(Exception):  # noqa: N818 -- it names the condition
-    """A library of an extra is not installed; the message names the command that installs it."""
+    """A library of an extra is not installed; the message contains the command to install it."""
 
 
 def install_plugin(root: Path = ROOT) -> str:
@@ -33,11 +33,11 @@ def require(module: str, extra: str, what: str) -> None:
 
     Args:
         module: the library's import name.
-        extra: the extra that brings it.
-        what: what needs it, for the message.
+        extra: the extra that installs it.
+        what: the feature that needs it, for the message.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: the library is not installed.
     """
     if find_spec(module) is None:
         raise MissingExtra(f"{what} needs the extra {extra}: {install_extra(extra)}")

@@ -1,7 +1,7 @@
-"""One colour per phase of a request, for every page, dashboard and picture.
+"""The colour of each phase of a request, for all pages, dashboards and pictures.
 
-Readers with a colour vision deficiency can distinguish them, on light and on dark
-(tests/ui/kit/test_colours.py measures both).
+Readers with a colour vision deficiency can distinguish these colours on a light and on a dark
+background (tests/ui/kit/test_colours.py measures both).
 """
 
 from typing import Final

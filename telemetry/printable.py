@@ -1,4 +1,4 @@
-"""Text from outside, made safe to print. Pure."""
+"""Makes untrusted text safe to print. Pure."""
 
 
 def printable(text: str, widest: int) -> str:

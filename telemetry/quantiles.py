@@ -1,8 +1,8 @@
-"""Quantiles of a sample, and how far they are to be trusted.
+"""Quantiles of a sample, and their confidence intervals.
 
-Pure. A quantile is always a value that was observed: the nearest rank, ⌈n·q⌉ of n, with no
-interpolation between two requests that did not happen. Its interval is two more observed
-values, by rank, and assumes nothing of the distribution.
+Pure. A quantile is always an observed value: the value at the nearest rank, ⌈n·q⌉ of n, without
+interpolation. The bounds of its confidence interval are observed values, too. They are valid for
+any distribution.
 
 Source: Conover, Practical Nonparametric Statistics, 3rd ed., §3.2.
 """
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Standard deviations to either side that hold 95 % of a normal distribution."""
+"""95 % of a normal distribution are within this number of standard deviations of the mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """The smallest observed value that at least the share q of the values do not exceed.
+    """Return a quantile: the smallest value that at least the share q of the values do not exceed.
 
     Args:
-        values: (n,) in any order; unknown ones left out beforehand.
-        q: in (0, 1), read as the decimal it is written as: 0.07 of 100 is rank 7.
+        values: (n,) in any order, without NaN.
+        q: in (0, 1), treated as a decimal number: 0.07 of 100 is rank 7.
 
     Returns:
-        One of the values; None where there are none.
+        One of the values; None if there are no values.
 
     Raises:
         ValueError: q outside (0, 1), or a value is NaN.
@@ -40,7 +40,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """The rank of the quantile among `number` values, counted from 1; 0 if there are none.
+    """Return the rank of a quantile among `number` values, counted from 1; 0 without values.
 
     Raises:
         ValueError: q outside (0, 1).
@@ -51,19 +51,19 @@ def nearest_rank(number: int, q: float) -> int:
 
 
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
-    """The values between which the quantile of the process lies, 95 times in 100 for z = 1.96.
+    """Return the confidence interval of a quantile, 95 % for z = 1.96.
 
-    The ranks are n·q ± z·√(n·q·(1−q)), rounded outwards: for n to 5,000 and q of 0.5 to 0.99
-    the exact (binomial) coverage is then at least 94.7 %.
+    The ranks are n·q ± z·√(n·q·(1−q)), rounded outwards. For n up to 5,000 and q from 0.5 to 0.99
+    the exact (binomial) coverage is at least 94.7 %.
 
     Args:
-        values: (n,) in any order; unknown ones left out beforehand.
+        values: (n,) in any order, without NaN.
         q: in (0, 1).
         z: standard deviations to either side, above 0.
 
     Returns:
-        (low, high), both observed values; None if a rank falls outside the sample: for p99
-        below 381 values, for p50 below 8.
+        (low, high), both observed values; None if a rank is outside the sample, which needs at
+        least 381 values for p99 and 8 for p50.
 
     Raises:
         ValueError: q outside (0, 1), z not above 0, or a value is NaN.
@@ -77,7 +77,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """The ranks that `rank_interval` takes its values from; None where one falls outside.
+    """Return the ranks of the interval's bounds; None if a rank is outside the sample.
 
     Raises:
         ValueError: q outside (0, 1), or z not above 0.
@@ -93,7 +93,7 @@ def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | 
 
 @lru_cache(maxsize=64)
 def least_number(q: float) -> int:
-    """How many values it takes for the 95 % interval of a quantile to lie within them.
+    """Return the minimum sample size for the 95 % interval of a quantile.
 
     Raises:
         ValueError: q outside (0, 1).
@@ -108,17 +108,17 @@ def _check_share(q: float) -> None:
 
 def _check(values: FloatArray) -> None:
     if np.isnan(values).any():
-        raise ValueError("values must not hold NaN: leave unknown ones out")
+        raise ValueError("values must not contain NaN: leave out unknown values")
 
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """q as it is written: the binary 0.07 times 100 is a little more than 7."""
+    """Return q as an exact decimal, because the float 0.07 times 100 is slightly more than 7."""
     return Fraction(repr(float(q)))
 
 
 def _at_ranks(values: FloatArray, *ranks: int) -> list[float]:
-    """The values at ranks counted from 1."""
+    """Return the values at ranks counted from 1."""
     places = [rank - 1 for rank in ranks]
     ordered = np.partition(values, places)
     return [float(ordered[place]) for place in places]

@@ -1,7 +1,7 @@
-"""Many requests at once: rows of plain values, and columns of them for who counts.
+"""Many requests as rows of plain values, and as columns.
 
-This is what a request is on its way from the wire to the store and to `/metrics`. An object of
-each would cost more than all that is done with it, so one is made only for who asks.
+Requests have this form between the collector, the store and `/metrics`. Creating an object for each
+request would cost more than its processing, so objects are created only on access.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +23,11 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request in their order, as its table has them: a text is no enum
-(which SQLite's driver would ask how to keep it, each time)."""
+"""The values of all fields of a request, in order. Enums are plain texts, because SQLite's driver
+is slower with enums."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
-"""Where in a row a field is."""
+"""The index of each field in a row."""
 
 _ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
     (PLACE["outcome"], Outcome),
@@ -42,12 +42,12 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The fields that are added up. The cost is not among them: it is set later."""
+"""The numeric fields that are summed. The cost is not included, because it is set later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
 def row_of(request: RequestTimeline) -> Row:
-    """A request's row."""
+    """Return the row of a request."""
     values = list(_values_of(request))
     for place, _ in _ENUMS:
         value = values[place]
@@ -57,7 +57,7 @@ def row_of(request: RequestTimeline) -> Row:
 
 
 def request_of(row: Row) -> RequestTimeline:
-    """The request that a row is of."""
+    """Return the request of a row."""
     values = list(row)
     for place, kind in _ENUMS:
         if values[place] is not None:
@@ -66,11 +66,11 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """Requests as their rows. Add rows only before the first column is read.
+    """Requests as rows. Add rows only before the first column is read.
 
     Args:
-        rows: the requests.
-        measures: (MEASURES, requests), where they were worked out before; NaN where unknown.
+        rows: the rows.
+        measures: (MEASURES, requests), NaN if unknown; None to compute them when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -82,19 +82,19 @@ class RequestRows(Sequence[RequestTimeline]):
 
     @classmethod
     def of(cls, requests: Iterable[RequestTimeline]) -> "RequestRows":
-        """These requests; themselves where they are rows already."""
+        """Return requests as rows. If the argument is a `RequestRows`, return it unchanged."""
         return requests if isinstance(requests, cls) else cls(list(map(row_of, requests)))
 
     @classmethod
     def joined(cls, several: "Sequence[RequestRows]") -> "RequestRows":
-        """One after another."""
+        """Concatenate rows."""
         if len(several) == 1:
             return several[0]
         rows = [row for each in several for row in each.rows]
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Those at these places; themselves where that is all."""
+        """Return the rows at these indices; return self if these are all rows."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -114,10 +114,10 @@ class RequestRows(Sequence[RequestTimeline]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RequestRows) and self.rows == other.rows
 
-    __hash__ = None  # type: ignore[assignment]  # it may still grow
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def column(self, field: str) -> list[Any]:
-        """A field's values, None where unknown."""
+        """Return the values of a field; None if unknown."""
         found = self._columns.get(field)
         if found is None:
             place = PLACE[field]
@@ -125,7 +125,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return found
 
     def measures(self) -> FloatArray:
-        """(MEASURES, requests), NaN where unknown."""
+        """Return the numeric fields as an array: (MEASURES, requests), NaN if unknown."""
         if self._measures is None:
             columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
             wanted = [columns[PLACE[field]] for field in MEASURES]
@@ -133,7 +133,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return self._measures
 
     def numbers(self, field: str) -> FloatArray:
-        """A number's values, or those of `tpot_s`; (n,) with NaN where unknown; to be read only."""
+        """Return the values of a numeric field or `tpot_s`: (n,), NaN if unknown. Read only."""
         if field == "tpot_s":
             return self._tpot_s()
         if field in _MEASURE:
@@ -142,10 +142,10 @@ class RequestRows(Sequence[RequestTimeline]):
         return np.array(self.column(field), np.float64)
 
     def is_known(self, field: str) -> bool:
-        """Whether any request has a value for the field."""
+        """Return whether any request has a value for the field."""
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # an array of its own
+        between = self.numbers("output_tokens") - 1  # a new array, which may be changed
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

@@ -1,4 +1,4 @@
-"""A request as Tailspan stores it: what it waited for, how it ended, under which labels.
+"""A request as Tailspan stores it: its phases, outcome, labels, tokens and cost.
 
 Unknown is None, never 0 or NaN. Times are seconds unless the name has another unit.
 """
@@ -26,7 +26,7 @@ from telemetry.fields import (
 
 
 class Outcome(StrEnum):
-    """How a request ended. Aborts and errors are outcomes, not gaps."""
+    """The result of a request. Aborted and failed requests are stored with their outcome, too."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -36,26 +36,26 @@ class Outcome(StrEnum):
 
     @property
     def answered(self) -> bool:
-        """Whether the client got a whole answer."""
+        """Return whether the client received a complete answer."""
         return self in (Outcome.STOP, Outcome.LENGTH)
 
 
 class Source(StrEnum):
-    """Who reported a request, or an engine's state."""
+    """The source of a request or a sample."""
 
     INSTRUMENTATION = "instrumentation"
     SIMULATOR = "simulator"
     NATIVE = "native"
-    """The native spans of an engine: vLLM's, SGLang's."""
+    """The engine's own spans: vLLM or SGLang."""
     CLIENT = "client"
     """The client: an application with an instrumented OpenAI client."""
     SCRAPE = "scrape"
-    """An engine's own /metrics, which reports no single request."""
+    """An engine's own /metrics, which do not report single requests."""
 
 
 class Basis(StrEnum):
-    """What was seen of a request: HTTP edge and engine, the engine alone, the edge alone, or
-    only what the client saw, the network included."""
+    """Where a request was measured: HTTP edge and engine, only the engine, only the edge, or only
+    the client, which includes the network."""
 
     HTTP = "http"
     ENGINE = "engine"
@@ -64,47 +64,47 @@ class Basis(StrEnum):
 
 
 class PricedBy(StrEnum):
-    """How a request's cost was found."""
+    """The method by which a request's cost was computed."""
 
     LEDGER = "ledger"
-    """By its share of each of its engine's steps."""
+    """The cost is computed from the request's share of each engine step."""
     TOKENS = "tokens"
-    """By its tokens, weighted, because its steps are unknown."""
+    """The cost is computed from weighted tokens, because the steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
-"""The phases that partition received→delivered, in the order of a request's life."""
+"""The consecutive phases from received to delivered."""
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
-"""What prefill and decode consist of, by what the time was spent on: the request's own work,
-others' prefills and decodes in the same steps, preemption (evicted, waiting, computing again),
-and step time that no scheduled work explains. They lie inside those phases, not beside them."""
+"""The parts of prefill and of decode: the request's own work, prefills of other requests, decodes
+of other requests, preemption (evicted, waiting, computing again), and step time that no scheduled
+work explains."""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""Columns of what stood in the way of a request in the queue, which sum to `queue_s`: the
-batch's limit of requests, no free blocks, the step's tokens spent, the request's own standing
-(its adapter, cache or grammar not there yet), and nothing but the step under way."""
+"""The parts of `queue_s`, by the reason for waiting: the batch's limit of requests, no free blocks
+of the KV cache, the step's token budget, the request itself (its adapter, cache or grammar is not
+ready), and the end of the current step."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
-"""Columns of the parts of prefill, which sum to it."""
+"""The parts of prefill, which sum to `prefill_s`."""
 
 DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
-"""Columns of the parts of decode, which sum to it."""
+"""The parts of decode, which sum to `decode_s`."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
-"""The latencies with percentiles."""
+"""The latencies for which percentiles are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTimeline:
     """One request, from received to delivered.
 
-    `trace_id` and `span_id` (hex) identify the row; the phases sum to `e2e_s`, and the parts
-    of queue, prefill and decode to those, where they are known.
+    `trace_id` and `span_id` (hex) identify the row. The phases sum to `e2e_s`. Known parts of
+    queue, prefill and decode sum to their phase.
     """
 
-    trace_id: Annotated[str, column("text", "The span's trace, in hex.", "the span")]
-    span_id: Annotated[str, column("text", "The span itself, in hex.", "the span")]
+    trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
+    span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]
     request_id: Annotated[
         str | None, attribute(names.RESPONSE_ID, "text", "The id in the answer.", STATE)
     ]
@@ -119,9 +119,9 @@ class RequestTimeline:
         attribute(
             names.OUTCOME,
             "text",
-            "`stop`, `length`, `abort` (the client left), `error`, or `rejected` (refused before"
-            " the engine); `stop` for any complete answer if `tailspan.basis` is `edge`. A span"
-            " with this attribute is a request.",
+            "`stop`, `length`, `abort` (the client disconnected), `error`, or `rejected` (refused"
+            " before it reached the engine); `stop` for any complete answer if `tailspan.basis` is"
+            " `edge`. A span with this attribute is a request.",
             STATE,
         ),
     ]
@@ -129,8 +129,8 @@ class RequestTimeline:
         Source,
         column(
             "text",
-            "Who reported it: `instrumentation`, `simulator`, `native`, `client` or `scrape`.",
-            "the way it came",
+            "Source of the report: `instrumentation`, `simulator`, `native` or `client`.",
+            "collector",
         ),
     ]
     basis: Annotated[
@@ -159,8 +159,8 @@ class RequestTimeline:
         attribute(
             names.HANDOFF,
             "s",
-            "Part of the front end: handed to the engine → recorded by it, which happens between"
-            " two steps; a long step or a pause of the engine delays a request here.",
+            "Part of frontend: sent to the engine → recorded by the engine. The engine records"
+            " requests between two steps, so a long step or a pause delays them here.",
             STATS,
         ),
     ] = None
@@ -228,7 +228,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[4],
             "s",
-            "Part of queue: none of these; it waited for the current step to end.",
+            "Part of queue: the request waited only for the current step to end.",
             LEDGER,
         ),
     ] = None
@@ -237,7 +237,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[0],
             "s",
-            "Part of prefill: what its steps would have taken for this request alone.",
+            "Part of prefill: the time that its steps would have taken for this request alone.",
             LEDGER,
             rolled_up=True,
         ),
@@ -247,7 +247,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[1],
             "s",
-            "Part of prefill: what prefills of other requests added to its steps.",
+            "Part of prefill: the time that prefills of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -257,7 +257,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[2],
             "s",
-            "Part of prefill: what decodes of other requests added to its steps.",
+            "Part of prefill: the time that decodes of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -267,7 +267,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[3],
             "s",
-            "Part of prefill: evicted, waiting to resume, and recomputing what was lost.",
+            "Part of prefill: preemption, until the discarded work was computed again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -287,7 +287,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[0],
             "s",
-            "Part of decode: what its steps would have taken for this request alone.",
+            "Part of decode: the time that its steps would have taken for this request alone.",
             LEDGER,
             rolled_up=True,
         ),
@@ -297,7 +297,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[1],
             "s",
-            "Part of decode: what prefills of other requests added to its steps.",
+            "Part of decode: the time that prefills of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -307,7 +307,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[2],
             "s",
-            "Part of decode: what decodes of other requests added to its steps.",
+            "Part of decode: the time that decodes of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -317,7 +317,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[3],
             "s",
-            "Part of decode: evicted, waiting to resume, and recomputing what was lost.",
+            "Part of decode: preemption, until the discarded work was computed again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -337,8 +337,8 @@ class RequestTimeline:
         attribute(
             names.TTFT,
             "s",
-            "received → first byte of the answer, or first token without an HTTP edge. An answer"
-            " that is not streamed has its first byte at its end; one without a token has no"
+            "received → first byte of the answer; without an HTTP edge, received → first token."
+            " An unstreamed answer has its first byte at its end. An answer without tokens has no"
             " TTFT.",
             INSTANTS,
             rolled_up=True,
@@ -359,7 +359,8 @@ class RequestTimeline:
         attribute(
             names.OTHERS_PREFILL_TOKENS_MAX,
             "{token}",
-            "The maximum of other requests' prompt tokens computed in one of its steps.",
+            "Prompt tokens of other requests that were computed in one of its steps; the maximum"
+            " over its steps.",
             LEDGER,
         ),
     ] = None
@@ -416,7 +417,7 @@ class RequestTimeline:
         attribute(
             names.CONFIG,
             "text",
-            "Fingerprint of the engine arguments that matter to latency.",
+            "Fingerprint of the engine arguments that affect latency.",
             CONFIG,
         ),
     ] = None
@@ -427,7 +428,7 @@ class RequestTimeline:
     http_status: Annotated[
         int | None,
         attribute(
-            names.HTTP_STATUS_CODE, "integer", "Status of the answer; absent if none began.", HTTP
+            names.HTTP_STATUS_CODE, "integer", "HTTP status; absent if no answer was sent.", HTTP
         ),
     ] = None
     error_type: Annotated[
@@ -435,8 +436,8 @@ class RequestTimeline:
         attribute(
             names.ERROR_TYPE,
             "text",
-            "The status or the limit, such as `max_num_queued_reqs`, for which the request was"
-            " refused before the engine; `engine_silent` if the engine did not report the"
+            "Why the request was refused before it reached the engine: the HTTP status, or a limit"
+            " such as `max_num_queued_reqs`. `engine_silent` if the engine did not report the"
             " request's end.",
             HTTP,
         ),
@@ -480,8 +481,9 @@ class RequestTimeline:
         attribute(
             names.BILLED,
             "s",
-            "Engine time for its work. The shares of all requests in a step sum to the step. The"
-            " request's cost is what all GPUs of the engine cost for this time.",
+            "Engine time for the request's work. The shares of all requests in a step sum to the"
+            " duration of the step. The request's cost is the price of the whole engine for this"
+            " time.",
             LEDGER,
             rolled_up=True,
         ),
@@ -501,7 +503,7 @@ class RequestTimeline:
         attribute(
             names.PREEMPTIONS,
             "{preemption}",
-            "Times it was evicted.",
+            "Number of times the request was preempted.",
             "vLLM's engine events",
             rolled_up=True,
         ),
@@ -511,27 +513,37 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Requests waiting when it arrived, as of the last step. This and the next two are"
-            " absent if the front end serves several engines.",
+            "Requests waiting when it arrived, as of the last step. Absent if the front end serves"
+            " several engines.",
             SCHEDULER,
         ),
     ] = None
     running_at_arrival: Annotated[
         int | None,
-        attribute(names.RUNNING_AT_ARRIVAL, "{request}", "Requests in the batch then.", SCHEDULER),
+        attribute(
+            names.RUNNING_AT_ARRIVAL,
+            "{request}",
+            "Requests in the batch when it arrived, as of the last step. Absent if the front end"
+            " serves several engines.",
+            SCHEDULER,
+        ),
     ] = None
     kv_usage_at_arrival: Annotated[
         float | None,
         attribute(
-            names.KV_USAGE_AT_ARRIVAL, "1", "Share of KV-cache blocks in use then.", SCHEDULER
+            names.KV_USAGE_AT_ARRIVAL,
+            "1",
+            "Share of KV-cache blocks in use when it arrived, as of the last step. Absent if the"
+            " front end serves several engines.",
+            SCHEDULER,
         ),
     ] = None
     clock_ahead_s: Annotated[
         float | None,
         column(
             "s",
-            "By how much its instants were set back, because they were ahead of their arrival:"
-            " the sender's clock is fast. Absent if it is not.",
+            "Seconds by which the timestamps were corrected, because the sender's clock was ahead."
+            " Absent without a correction.",
             "collector",
         ),
     ] = None
@@ -548,7 +560,7 @@ class RequestTimeline:
         float | None,
         column(
             "USD",
-            "What the request cost: its engine's price for the time that it is billed.",
+            "Cost of the request: the engine's price for the billed time.",
             "price list",
             rolled_up=True,
         ),
@@ -557,20 +569,20 @@ class RequestTimeline:
         PricedBy | None,
         column(
             "text",
-            "How its cost was found: `ledger`, by its share of each step, or `tokens`, by its"
-            " tokens, weighted, where no step is reported.",
+            "Method of the cost: `ledger` (its share of each engine step), or `tokens` (its"
+            " weighted tokens, if no steps are reported).",
             "collector",
         ),
     ] = None
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; undefined for one token or none."""
+        """Return the mean seconds per output token after the first; None below two tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Mean seconds per output token after the first; None where that is undefined."""
+    """Return the mean seconds per output token after the first; None below two tokens."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -579,7 +591,10 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """A part over both phases; a request that never decoded has prefill's alone."""
+    """Return the sum of a part over prefill and decode.
+
+    Without a decode phase, return the part of the prefill.
+    """
     if decode_s is None:
         return in_prefill_s
     if in_prefill_s is None or in_decode_s is None:
@@ -593,9 +608,9 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 
 
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
-    """A request from the values of all its fields, in their order.
+    """Create a request from the values of all fields, in order.
 
-    Past the constructor, which takes twice as long.
+    Bypasses the constructor, which takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

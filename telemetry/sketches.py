@@ -1,16 +1,16 @@
-"""Quantiles of durations to within 1 %, in a few hundred integers that add up.
+"""Mergeable sketches of durations, with quantiles within 1 %.
 
-A duration's bin is one of a fixed grid: bin b holds what is more than γ^(b−1) and at most γ^b
-seconds, with γ = 101/99, so that everything in a bin lies within 1 % of its estimate. Bins are
-whole numbers, 115 to a decade from a nanosecond to 31 years. Two sketches merge by adding
-their counts per bin, which is associative, exact, and what `SUM(n) … GROUP BY bin` does; their
-quantiles are then those of all the durations together.
+A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
+to γ^b seconds, with γ = 101/99, so every duration in a bin is within 1 % of the bin's estimate.
+There are 115 bins per decade, from a nanosecond to 31 years. Two sketches are merged by adding
+their counts per bin. This is associative and exact, and equals `SUM(n) GROUP BY bin`; the quantiles
+of the result are those of all durations.
 
-The grid never changes: a stored bin means the same for ever, and on every machine. Bounds are
-the doubles nearest to (101/99)^b, computed in whole numbers, and a duration is looked up among
-them, where a logarithm's last digit would depend on the processor.
+The grid never changes, so a stored bin has the same meaning on every machine. The bounds are the
+doubles nearest to (101/99)^b, computed with integers. A duration is looked up among the bounds,
+because the last digit of a logarithm depends on the processor.
 
-Cost: 0.5 µs for a single duration, 0.07 µs for each in a column (benchmarks/sketches.py).
+Cost: 0.5 µs for a single duration, 0.07 µs for each duration in a column (benchmarks/sketches.py).
 Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
@@ -29,19 +29,19 @@ from telemetry.quantiles import FloatArray, nearest_rank
 IntArray = NDArray[np.int64]
 
 ALPHA: Final = 0.01
-"""The relative error of an estimate, at most."""
+"""Maximum relative error of an estimate."""
 LOWEST: Final = -1036
-"""Holds what is under a nanosecond, 0 included: estimated as 0."""
+"""The bin of durations below a nanosecond, including 0. Its estimate is 0."""
 HIGHEST: Final = 1036
-"""Up to some 10⁹ s."""
+"""The bin of the longest durations, about 10⁹ s."""
 
 _ABOVE, _BELOW = 101, 99
-"""γ = (1 + α)/(1 − α) as whole numbers."""
+"""Numerator and denominator of γ = (1 + α)/(1 − α)."""
 
 
 @cache
 def _bounds_s() -> list[float]:
-    """The upper bounds of all bins. A quotient of two whole numbers is rounded once."""
+    """Return the upper bounds of all bins. A quotient of two integers is rounded only once."""
     up = [_ABOVE**n / _BELOW**n for n in range(HIGHEST + 1)]
     down = [_BELOW**n / _ABOVE**n for n in range(-LOWEST, 0, -1)]
     return [*down, *up]
@@ -53,7 +53,7 @@ def _bounds_array_s() -> FloatArray:
 
 
 def bin_of(value_s: float) -> int | None:
-    """The bin of one duration; None where it is no duration: negative, NaN, or past the grid."""
+    """Return the bin of a duration; None for a value that is negative, NaN or beyond the grid."""
     bounds_s = _bounds_s()
     # Not `value_s < 0 or …`: NaN compares false to everything.
     if not 0 <= value_s <= bounds_s[-1]:
@@ -62,30 +62,30 @@ def bin_of(value_s: float) -> int | None:
 
 
 def bins_of(values_s: FloatArray) -> IntArray:
-    """The bins of a column of durations, each of which `bin_of` has one for."""
+    """Return the bins of durations that are all within the grid."""
     return LOWEST + np.searchsorted(_bounds_array_s(), values_s)
 
 
 def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
-    """The bins of those that have one, and where they are; NaN has none."""
+    """Return the bins of the values within the grid, and their indices. NaN is left out."""
     (places,) = np.nonzero((values_s >= 0) & (values_s <= _bounds_s()[-1]))
     return bins_of(values_s[places]), places
 
 
 def estimate_s(bin_: int) -> float:
-    """A duration within 1 % of all that the bin holds: 2γ^b/(γ + 1)."""
+    """Return the estimate for a bin, within 1 % of all its durations: 2γ^b/(γ + 1)."""
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)
 
 
 def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
-    """The quantile at the nearest rank, ⌈n·q⌉ of n, as `telemetry.quantiles` has it.
+    """Return the quantile at the nearest rank, ⌈n·q⌉ of n, as in `telemetry.quantiles`.
 
     Args:
-        counts: durations by bin, none negative.
+        counts: number of durations by bin, at least 0.
         q: in (0, 1).
 
     Returns:
-        Seconds, within 1 % of the duration at that rank; None where there are none.
+        Seconds, within 1 % of the duration at that rank; None without durations.
 
     Raises:
         ValueError: q outside (0, 1).
@@ -95,9 +95,9 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
 
 
 def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
-    """Several quantiles at the cost of one, in the order asked for; empty where there are none."""
+    """Return several quantiles in the order of `qs`; empty without durations."""
     ordered = sorted(counts)
-    # Not numpy: of some hundred bins the lists take a third of the time.
+    # Without numpy: for a few hundred bins, lists take a third of the time.
     cumulative = list(accumulate(map(counts.__getitem__, ordered)))
     number = cumulative[-1] if ordered else 0
     ranks = [nearest_rank(number, q) for q in qs]
@@ -110,30 +110,30 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A summary of a set of durations.
 
-    `sum_ns` counts whole nanoseconds: sums of floats depend on the order. Values that
-    are no durations are counted separately and in none of the others.
+    `sum_ns` is in whole nanoseconds, because a sum of floats depends on the order. Values that
+    are not durations are counted only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
-    """By bin."""
+    """The number of durations in each bin."""
     sum_ns: int = 0
     min_s: float | None = None
     max_s: float | None = None
     negative: int = 0
     unusable: int = 0
-    """NaN, infinite, or more than the grid holds."""
+    """Number of values that are NaN, infinite or beyond the grid."""
 
     @property
     def number(self) -> int:
-        """How many durations there were."""
+        """Return the number of durations."""
         return sum(self.counts.values())
 
     def quantile_s(self, q: float) -> float | None:
-        """As the function of this name."""
+        """Return a quantile. See the function `quantile_s`."""
         return quantile_s(self.counts, q)
 
     def add(self, value_s: float) -> None:
-        """Take one duration."""
+        """Add a duration."""
         bin_ = bin_of(value_s)
         if bin_ is None:
             if value_s < 0:
@@ -144,17 +144,17 @@ class Sketch:
         counts = self.counts
         counts[bin_] = counts.get(bin_, 0) + 1
         self.sum_ns += round(value_s * 1e9)
-        # Written out: this is the path of every request as it comes in.
+        # Inlined, because this runs for every received request.
         if self.min_s is None or value_s < self.min_s:
             self.min_s = value_s
         if self.max_s is None or value_s > self.max_s:
             self.max_s = value_s
 
     def add_column(self, values_s: FloatArray) -> None:
-        """Take many.
+        """Add many durations.
 
         Args:
-            values_s: (n,) in any order; unknown ones left out beforehand.
+            values_s: (n,) in any order, without unknown values.
         """
         below = values_s < 0
         good = (values_s >= 0) & (values_s <= _bounds_s()[-1])
@@ -167,13 +167,13 @@ class Sketch:
         (places,) = np.nonzero(held)
         added = zip((places + LOWEST).tolist(), held[places].tolist(), strict=True)
         self._add_counts(added)
-        # In two halves: ten of the longest durations overflow 64 bits.
+        # Summed in two halves, because the sum of ten of the longest durations overflows 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)
         self.sum_ns += (int(upper.sum()) << 31) + int(lower.sum())
         self._widen(float(values_s.min()), float(values_s.max()))
 
     def merge(self, other: "Sketch") -> None:
-        """Take all that another has."""
+        """Add the durations of another sketch."""
         self._add_counts(other.counts.items())
         self.sum_ns += other.sum_ns
         self.negative += other.negative

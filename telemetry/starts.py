@@ -1,7 +1,7 @@
-"""What an engine was started with, and how two starts differ.
+"""Starts of engines with their arguments, and the differences between two starts.
 
-Pure. `arguments` is a JSON object of numbers, switches and names by `part.name`, its keys
-sorted; an unknown argument is absent, and differs from one that is.
+Pure. `arguments` is a JSON object with sorted keys `part.name`; values are numbers, booleans and
+texts. An unknown argument is absent, which differs from any value.
 """
 
 import json
@@ -11,17 +11,19 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MOST_LOADING_S: Final = 3_600.0
-"""A longer `loading_s` is not the loading of an engine: six times what vLLM waits for one
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A program that makes an engine late in its life reports it."""
+"""Maximum plausible value of `loading_s`.
+
+If it is longer, a program created the engine long after the program's own start. vLLM itself waits
+for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """From `at_unix_ns` on one engine ran with these arguments. Unknown is None.
+    """The start of an engine at `at_unix_ns`, with its arguments. Unknown is None.
 
-    `config` is the fingerprint that requests and samples bear. `device` is what it runs on, by
-    name, and `gpus` how many of it; `shape`, what its model is built of, is JSON like
-    `arguments`.
+    `config` is the fingerprint, which requests and samples have, too. `device` is the name of its
+    GPUs and `gpus` their number. `shape` has the dimensions of the model, as JSON like `arguments`.
     """
 
     replica: str
@@ -38,13 +40,13 @@ class EngineStart:
     gpus: int | None = None
     shape: str | None = None
     loading_s: float | None = None
-    """From the start of the process until the engine was ready, at `at_unix_ns`."""
+    """Seconds from the start of the process until the engine was ready, at `at_unix_ns`."""
     clock_ahead_s: float | None = None
-    """As of a request: by how much its instants were set back."""
+    """See `RequestTimeline`."""
 
 
 class Difference(NamedTuple):
-    """One argument that two configurations do not share; None where one lacks it."""
+    """One argument that differs between two configurations; None if absent."""
 
     argument: str
     before: Argument | None
@@ -52,18 +54,18 @@ class Difference(NamedTuple):
 
 
 def written(arguments: dict[str, Argument]) -> str:
-    """Arguments as `EngineStart` keeps them."""
+    """Return arguments as `EngineStart` stores them."""
     return json.dumps(arguments, sort_keys=True, allow_nan=False)
 
 
 def read(arguments: str) -> dict[str, Argument]:
-    """The inverse of `written`."""
+    """Parse stored arguments; the inverse of `written`."""
     found: dict[str, Argument] = json.loads(arguments)
     return found
 
 
 def differences(before: str, after: str) -> list[Difference]:
-    """What differs between the arguments of two starts, by name."""
+    """Return the arguments that differ between two starts, by name."""
     old, new = read(before), read(after)
     return [
         Difference(name, old.get(name), new.get(name))

@@ -1,4 +1,4 @@
-"""The health of a part that runs as long as Tailspan does: a task, a thread or a process."""
+"""The health of a component that runs as long as Tailspan does: a task, a thread or a process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Task:
-    """The health of one part. One thread or task at a time may change it; any thread may read it.
+    """The health of one component. One thread or task at a time may change it; any thread may read
+    it.
 
     Attributes:
-        name: its name in metrics, in `/readyz` and in `tailspan doctor`.
-        vital: whether telemetry is lost while it fails, so that senders should go elsewhere.
+        name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
+        vital: whether telemetry is lost while it fails, so that senders should use another server.
         quiet_s: the longest usual time between two successes; None if it works only when there
             is something to do.
         failures: the number of failed attempts.
         problem: why the last attempt failed, such as the exception's type; None if it succeeded.
-        begun_unix_s: when it was first started; None before.
-        last_success_unix_s: None before the first.
-        alive: returns whether its thread or process runs; None if that is not known.
+        begun_unix_s: when it was first started; None before the first start.
+        last_success_unix_s: when it last succeeded; None before the first success.
+        alive: returns whether its thread or process runs; None if unknown.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Task:
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Return why it does not work, in a few words; None if it works."""
+        """Return a short reason why the component does not work; None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

@@ -1,18 +1,18 @@
-"""Text from requests as it may be shown: nothing in it hides, turns or breaks what is around it.
+"""Replaces invisible characters in text, which could hide, reverse or break the surrounding text.
 
-Pure. Tenants, routes, models and ids are chosen by whoever sends requests or telemetry.
+Pure. Clients choose tenants, routes, models and ids, so these texts are not trusted.
 """
 
 import unicodedata
 from typing import Final
 
 _UNSEEN: Final = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-"""Unicode's categories of control, format, private, surrogate, unassigned and line-end characters:
-among them ESC, line ends and those that reverse the direction of writing."""
+"""Unicode's categories of control, format, private, surrogate, unassigned and line-end characters.
+They include ESC, line ends and characters that reverse the direction of writing."""
 
 
 def visible(text: str) -> str:
-    """One line in which every character is seen; each that is not becomes �."""
+    """Return text on one line in which every invisible character is replaced by �."""
     return "".join(
         "�" if unicodedata.category(character) in _UNSEEN else character for character in text
     )

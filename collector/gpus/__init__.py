@@ -1,1 +1,1 @@
-"""What the GPUs of this machine, or of dcgm-exporters, do, and which replicas they serve."""
+"""Samples the GPUs of this machine and of dcgm-exporters, and assigns them to replicas."""

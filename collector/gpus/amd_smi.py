@@ -1,8 +1,8 @@
 """AMD GPUs of this machine, through AMD SMI, the Python library of ROCm.
 
-`umc_activity` is the share of the memory's bandwidth in use, as averaged by the firmware of an
-Instinct; times `vram_max_bandwidth` it is bytes per second. `gfx_activity` is the share of time in
-which the graphics engine was busy, an upper bound of the activity of its units.
+`umc_activity` is the average share of the memory bandwidth in use, as reported by the firmware of
+an Instinct; multiplied by `vram_max_bandwidth` it is bytes per second. `gfx_activity` is the share
+of time in which the graphics engine was busy, an upper bound of the activity of its units.
 Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 
@@ -58,8 +58,11 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 
 
 def load() -> Any:
-    """Return the Python library. Without the C library it prints to stdout and raises exceptions
-    of its own."""
+    """Return the Python library.
+
+    If the C library is missing, importing the Python library prints to stdout and raises exceptions
+    that this function converts.
+    """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
@@ -102,7 +105,7 @@ class AmdSmiReader:
             raise ReaderError(absence_of(smi, error)) from error
         if not handles:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI finds none"))
+            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI finds no GPU"))
         at_unix_ns = self._clock_unix_ns()
         gpus, failures = [], []
         for index, handle in enumerate(handles):
@@ -142,7 +145,7 @@ class AmdSmiReader:
         _read_power(smi, handle, into)
         _read_clocks(smi, handle, into)
         _read_throttling(smi, handle, into)
-        into.set_rest_absent(Absence(Why.NOT_TOLD, "AMD SMI"))
+        into.set_rest_absent(Absence(Why.NOT_REPORTED, "AMD SMI"))
         found = _asked(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
         processes = None
         if not isinstance(found, Absence):
@@ -198,7 +201,7 @@ def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
 
 def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
     power = _asked(smi, lambda: smi.amdsmi_get_power_info(handle))
-    # An MI300 and newer ones report the first, older ones the second.
+    # MI300 and newer report the first key, older GPUs the second.
     key = "current_socket_power"
     if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"
@@ -262,7 +265,7 @@ def _set(
 
 
 def _value(answer: Mapping[str, Any], key: str) -> Any:
-    """Return a value; None for N/A, the library's value for what a device lacks."""
+    """Return a value; None for N/A, the library's value for an unsupported feature."""
     value = answer.get(key)
     return None if value == "N/A" else value
 

@@ -14,12 +14,12 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    Numbers are CUDA's, which orders GPUs by speed. They equal the driver's numbers for certain only
-    if all GPUs are of one model; otherwise the result is empty.
+    CUDA numbers GPUs by speed. Its numbers are certain to equal the driver's numbers only if all
+    GPUs are of the same model; otherwise the result is empty.
 
     Args:
         variable: its value.
-        gpus: those of this machine.
+        gpus: the GPUs of this machine.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     alike = len({each.model_name for each in gpus if each.index is not None}) == 1

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through dcgm-exporters: older than Hopper, or in other machines.
+"""Reads NVIDIA GPUs through dcgm-exporter: GPUs older than Hopper, and GPUs of other machines.
 
 An exporter samples its GPUs every 30 s unless it is started with `-c 1000`. Scraping it more often
 repeats its values.

@@ -1,4 +1,4 @@
-"""An answer of a dcgm-exporter → its GPUs.
+"""Parses an answer of a dcgm-exporter to its GPUs.
 
 Pure. With MIG each slice has its own series with the label GPU_I_ID. The card's power and energy
 are repeated for each slice; they are left out, so that no sum counts them twice.
@@ -82,7 +82,7 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in an answer; those without a name are ignored.
+    """Return the GPUs and slices in an answer; GPUs without a name are ignored.
 
     Args:
         samples: of `NAMES`.
@@ -129,11 +129,11 @@ def _gpu(
         for name in _OF_CARD:
             into.values.pop(name, None)
             into.absent[name] = Absence(Why.SLICED, "reported for the whole card only")
-    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_TOLD, "DCGM reports no peak"))
+    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_REPORTED, "DCGM reports no peak"))
     for series, (name, _) in _FIELDS.items():
-        missing = Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters")
+        missing = Absence(Why.NOT_REPORTED, f"{series} is not among the exporter's counters")
         into.set_absent(name, missing)
-    into.set_rest_absent(Absence(Why.NOT_TOLD))
+    into.set_rest_absent(Absence(Why.NOT_REPORTED))
     number = labels.get("gpu", "")
     return GpuReading(
         gpu=f"{uuid}/{part}" if part else uuid,
@@ -157,7 +157,7 @@ def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
         ("memory_total_bytes", _TOTAL, total),
     ):
         if mebibytes is None:
-            missing = Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters")
+            missing = Absence(Why.NOT_REPORTED, f"{series} is not among the exporter's counters")
             into.set_absent(name, missing)
             continue
         try:

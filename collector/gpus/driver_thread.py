@@ -1,6 +1,6 @@
-"""Calls a driver's library on a thread of its own, so that a hanging call blocks nothing else.
+"""Calls a driver's library on a separate thread, so that a hanging call does not block other code.
 
-It is a daemon thread, so a driver that hangs does not keep the program from ending.
+The thread is a daemon thread, so a hanging driver does not prevent the program from ending.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class DriverThread:
         """See `Reader`.
 
         Raises:
-            ReaderError: reading failed or took too long; until it returns nothing else is read.
+            ReaderError: reading failed or took too long. Until it returns, further calls fail.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(Absence(Why.TIMEOUT, "the driver has not answered yet"))

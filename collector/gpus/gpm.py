@@ -1,7 +1,7 @@
 """NVIDIA's GPU performance monitoring: activity between two readings, Hopper and newer.
 
-The first reading has no values, nor does one after a long pause, because an average over a minute
-is not a value of a second. Two sample buffers per GPU are kept, and freed at the end.
+The first reading and a reading after a long pause have no values, because an average over a minute
+is not the value of a second. Each GPU has two sample buffers, which are freed at the end.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
@@ -18,7 +18,10 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""A ratio may exceed 1 by the difference of two clocks and then counts as 1; more is impossible."""
+"""A ratio may exceed 1 slightly, because two different clocks are used.
+
+Up to this limit it is set to 1; a larger ratio is impossible.
+"""
 
 
 class _Metric(NamedTuple):

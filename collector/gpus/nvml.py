@@ -1,7 +1,8 @@
 """NVIDIA GPUs of this machine, through NVML: every card and every MIG slice.
 
-A lost GPU does not affect the others. The library finds it again only when it is reopened, which
-costs the others one reading of their rates; while a GPU is lost, this is done every half minute.
+A lost GPU does not affect the others. The library finds it again only when the library is reopened,
+which costs the other GPUs one reading of their rates. While a GPU is lost, the library is reopened
+every half minute.
 """
 
 import contextlib
@@ -85,7 +86,7 @@ class NvmlReader:
             raise ReaderError(absence_of(nvml, error)) from error
         if not count:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "NVML finds none"))
+            raise ReaderError(Absence(Why.NO_GPU, "NVML finds no GPU"))
         at_unix_ns = self._clock_unix_ns()
         gpus: list[GpuReading] = []
         failures: list[Failure] = []
@@ -182,7 +183,7 @@ class NvmlReader:
         into.set_absent("power_w", of_card)
         into.set_absent("energy_j_total", of_card)
         into.set_absent("dram_bandwidth_bytes_per_s", of_card)
-        into.set_rest_absent(Absence(Why.NOT_TOLD))
+        into.set_rest_absent(Absence(Why.NOT_REPORTED))
         return GpuReading(
             gpu=gpu,
             at_unix_ns=at_unix_ns,

@@ -64,7 +64,7 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read clocks and throttle reasons of a card, which are also those of each slice."""
+    """Read clocks and throttle reasons of a card. They also apply to each slice."""
     _read(nvml, device, OF_CLOCKS, into)
 
 

@@ -41,7 +41,7 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""By the code's name in the Python package; older packages have fewer names."""
+"""The reason for each code, by its name in the Python package. Older packages have fewer names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:

@@ -1,10 +1,10 @@
 """Determines which replica a GPU serves, and which other processes use it.
 
-In this order: the user's configuration; the labels of a dcgm-exporter; the processes that compute
-on the GPU, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. If no engines
-report here, as in an agent: the host and port of the server that those processes work for, which
-is the replica's default name. A GPU without a replica is reported under its machine's name, so that
-idle GPUs stay visible.
+The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
+processes that compute on the GPU, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own
+processes. If no engines report to this process, as in an agent, the replica is named by the host
+and port of the server that these processes work for, because this is the default name of a replica.
+A GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
 """
 
 import logging
@@ -27,7 +27,9 @@ from telemetry.requests import RequestTimeline, Source
 
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""A running engine reports every second. After this time another process may have its id."""
+"""Time without a report after which an engine's process id is ignored, because another process may
+have it. A running engine reports every second.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Owners(Listener):
 
     Args:
         host: this machine's name.
-        processes: of this machine.
+        processes: reads the processes of this machine.
         configured: the user's configuration.
         clock_unix_ns: the current time.
         receives_engines: whether engines report here.
@@ -70,10 +72,11 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the processes of engines. Scrapes and simulations have none."""
+        """Record the processes of engines. Scrapes and simulations report no processes."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Once per message: senders may invent names, and each call takes time in proportion.
+            # Once per message: senders may invent names, and each call takes time in proportion to
+            # the number of names.
             if len(self._engines) >= MOST_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -89,7 +92,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # In a sample of gauges alone the start is the sample's own time.
+                # If a sample has only gauges, its start time is the time of the sample.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -148,7 +151,7 @@ class Owners(Listener):
     def _by_variable(
         self, gpus: Sequence[GpuReading], engines: Sequence[EngineProcess]
     ) -> dict[str, str]:
-        """Return replicas by GPU, from CUDA_VISIBLE_DEVICES. Containers have other numbers."""
+        """Return replicas by GPU, from CUDA_VISIBLE_DEVICES. Containers number GPUs differently."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
         for each in engines if local else ():
@@ -180,8 +183,8 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the replica for a name from labels. A server in a pod has the default name `pod:port`,
-    of which labels contain only the pod."""
+    """Return the replica for a name from labels. The default name of a server in a pod is
+    `pod:port`, but labels contain only the pod."""
     if name is None or name in replicas:
         return name
     there = [each for each in replicas if host_of(each) == name]

@@ -1,9 +1,9 @@
 """Determines which replica a process of this machine belongs to.
 
 Pure. A process id alone is not enough: other machines have the same ids, and every container has a
-process 1. The start of the process must therefore agree with the time since which the engine
-counts. If a replica is named after a host (`host:port`, the default), the host must be this machine
-or the process' container.
+process 1. Therefore the start of the process must agree with the start time of the engine's totals.
+If a replica is named after a host (`host:port`, the default), the host must be this machine or the
+process' container.
 
 With one API server the engine's workers are its descendants, and it reports its process id. With
 several API servers, or with data parallelism, servers and engines are siblings: children of one
@@ -17,16 +17,17 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's totals count from before or after its model is loaded."""
+"""Maximum time between the start of a process and the start of its totals, which may be before or
+after the model is loaded."""
 TOGETHER_S: Final = 120.0
-"""A launcher starts its servers and engines one after another."""
+"""Maximum time between the starts of processes of one launcher."""
 
 
 class EngineProcess(NamedTuple):
     """A process that an engine's telemetry names.
 
     Attributes:
-        started_unix_ns: since when its totals count; None if there are none.
+        started_unix_ns: start time of its totals; None without totals.
     """
 
     replica: str

@@ -1,7 +1,8 @@
-"""The processes of this machine, from /proc: parents, namespaces, start times.
+"""Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-Of a process' environment only CUDA_VISIBLE_DEVICES is kept, because other variables may contain
-secrets. Command lines, which may as well, are not read. Whatever cannot be read is unknown.
+From a process' environment only CUDA_VISIBLE_DEVICES is used, because other variables may contain
+secrets. Command lines may contain secrets, too, and are not read. If this process has no permission
+to read a value, the value is unknown.
 Source: proc(5).
 """
 
@@ -14,19 +15,19 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Process id of their parent, on every machine and in no container."""
+"""Process id of the parent of all kernel threads, which is not visible in containers."""
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
-"""Generations. A longer chain changed while it was read."""
+"""Maximum number of ancestors. A longer chain changed while it was read."""
 
 
 class Process(NamedTuple):
     """One process.
 
     Attributes:
-        pid: in our namespace.
-        own_pid: in its own namespace; differs from `pid` in a container.
+        pid: its id in our namespace.
+        own_pid: its id in its own namespace; differs from `pid` in a container.
         contained: whether it is in a process namespace below ours.
         started_unix_s: when it started; None if unknown.
         program: the file that it runs; None without permission.
@@ -53,8 +54,8 @@ class Processes:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[Process]:
-        """Yield a process, its parent, and so on. A machine's process 1, the ancestor of all, is
-        left out. In a container process 1 may be a server."""
+        """Yield a process, its parent, and so on. A machine's process 1 is left out; a container's
+        process 1 is included, because it may be a server."""
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
                 return
@@ -68,7 +69,7 @@ class Processes:
                 return
 
     def children(self, pid: int) -> list[Process]:
-        """Return the running processes that a process started itself."""
+        """Return the running child processes of a process."""
         try:
             text = (self._root / str(pid) / "task" / str(pid) / "children").read_text("utf-8")
         except (OSError, ValueError):
@@ -92,8 +93,8 @@ class Processes:
         return None
 
     def port(self, pid: int) -> int | None:
-        """Return the only TCP port that a process listens on; None for several or none, or
-        without permission."""
+        """Return the TCP port that a process listens on; None unless it has exactly one, or without
+        permission."""
         try:
             mine = self._sockets(pid)
             lines = [

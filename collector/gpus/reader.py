@@ -15,7 +15,10 @@ MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
 class Why(StrEnum):
-    """Why a GPU, or one of its values, is absent, in counters, `tailspan doctor` and messages."""
+    """Why a GPU, or one of its values, is absent.
+
+    Used in counters, `tailspan doctor` and messages.
+    """
 
     NO_PACKAGE = "no_package"
     """The Python package for this make of GPU is not installed."""
@@ -33,7 +36,7 @@ class Why(StrEnum):
     """The driver is older than the required function."""
     NOT_SUPPORTED = "not_supported"
     """The device does not measure this."""
-    NOT_TOLD = "not_told"
+    NOT_REPORTED = "not_reported"
     """The source does not report this for any device."""
     LOST = "lost"
     """The GPU has fallen off the bus."""
@@ -42,9 +45,9 @@ class Why(StrEnum):
     NO_POWER = "no_power"
     """Its power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """A rate needs two readings, and this is the first, or long after the previous one."""
+    """There is no rate yet, because this is the first reading, or the first after a long pause."""
     SLICED = "sliced"
-    """With MIG it is reported for the card or for its slices, and this is the other."""
+    """With MIG, some values are reported only for the card, others only for its slices."""
     NO_DATA = "no_data"
     """No value at the moment."""
     TIMEOUT = "timeout"
@@ -54,7 +57,7 @@ class Why(StrEnum):
     UNREACHABLE = "unreachable"
     """The address does not resolve, or does not answer."""
     SHUT = "shut"
-    """It requires a token or a certificate, or its own certificate is not trusted."""
+    """The exporter requires a token or a certificate, or its certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """The answer has no GPU metrics."""
     NOT_KEPT = "not_kept"
@@ -64,9 +67,9 @@ class Why(StrEnum):
 
 
 ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
-"""There is no GPU of this make, as on most machines: not an error."""
+"""These reasons mean that the machine has no GPU of this make, which is not an error."""
 GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
-"""A GPU is not usable any more; reopening the library may find it again."""
+"""These reasons mean that a GPU is not usable any more; reopening the library may find it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Absence:
 
 
 class ReaderError(Exception):
-    """Nothing could be read."""
+    """The reading failed as a whole."""
 
     def __init__(self, absence: Absence) -> None:
         super().__init__(str(absence))
@@ -141,7 +144,7 @@ class Reader(Protocol):
 
 
 class Measurements:
-    """Collects the values of one GPU, and the reasons for absent ones."""
+    """Collects the values of one GPU, and the reasons for absent values."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Reads GPUs periodically and passes on their samples, each with its replica.
 
-One task per reader, so a slow reader delays only itself. If there is no GPU, nothing is logged, and
-the next attempt is a minute later.
+Each reader has a separate task, so a slow reader does not delay others. If there is no GPU, no
+message is logged, and the next attempt is a minute later.
 """
 
 import asyncio
@@ -37,15 +37,17 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """None before the first reading, and if there is no GPU of its make."""
+    """Whether the last reading succeeded; None before the first reading, and if there is no GPU of
+    this make.
+    """
     gpus: tuple[GpuReading, ...] = ()
-    """The GPUs of its last reading."""
+    """The GPUs of the last reading."""
     absence: Absence | None = None
-    """Why its last reading failed, if it did."""
+    """The reason if the last reading failed."""
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """By `Why`: failed readings, and GPUs that failed in a reading."""
+    """Number of failed readings, and of GPUs that failed in a reading, by `Why`."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """GPUs or addresses that failed in the last reading."""
 
@@ -56,7 +58,7 @@ class GpuSampler:
     Args:
         readers: the readers.
         owners: assigns GPUs to replicas.
-        keep: stores samples; an exception is counted, and the next samples come soon.
+        keep: stores samples; an exception is counted, and the next samples follow.
         clock_unix_ns: the current time.
         pause: waits for some seconds.
     """
@@ -135,7 +137,7 @@ class GpuSampler:
             samples = await asyncio.to_thread(self._owners.assign, kept)
             if samples:
                 await self._keep(samples)
-        except Exception as error:  # any failure of the store: the next samples come soon
+        except Exception as error:  # any failure of the store: the next samples follow
             self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus

@@ -42,6 +42,6 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # After a first reading the next one has rates.
+    # The first reading has no rates, but the next one does.
     reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
     return reports, gpu.source is not GpuSource.DCGM

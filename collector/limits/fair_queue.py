@@ -1,12 +1,13 @@
 """A queue that shares reading time fairly between senders.
 
-Messages are read one at a time, and one message may take a hundred times as long as another. In
-order of arrival, a few expensive messages of one sender would delay all others. Here the sender
-that has used the least time goes first, so that a message waits for the one being read and at
-most one of each other sender. A sender whose rows wait for their commit is passed over until they
-are committed, because the rows of others are committed in the same transaction.
+Messages are read one at a time, and one message may take a hundred times as long as another. If
+messages were read in order of arrival, a few expensive messages of one sender would delay all
+others. Therefore the next message is from the sender that has used the least time. A message then
+waits for the current message and for at most one message of each other sender. A sender with too
+many uncommitted rows is skipped until they are committed, because other senders' rows share their
+transaction.
 
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time for the
+Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time in place of the
 length.
 """
 
@@ -26,7 +27,7 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used, on a scale that is comparable between senders with work."""
+    """Reading time used. A new sender starts with the value of the sender that was served last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -65,7 +66,7 @@ class FairQueue:
                 del self._loads[peer]
 
     def run(self) -> None:
-        """Do the work of all senders whose load allows it. Call it after `put` and `load`."""
+        """Do the work of all senders below the load limit. Call it after `put` and `load`."""
         while self._run_next():
             pass
 
@@ -90,7 +91,8 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # The sender stays registered until now, so that this time counts for its next message.
+            # The sender stays registered until now, so that this time is charged to its next
+            # message.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

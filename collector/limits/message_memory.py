@@ -24,7 +24,7 @@ class MessageMemory:
 
     Args:
         limits: messages and bytes, from one address and from all.
-        counters: report what is reserved.
+        counters: report the reserved memory.
     """
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
@@ -50,13 +50,14 @@ class MessageMemory:
         return Reservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
-        """Raise BusyError unless a message that holds `own_bytes` may hold `more_bytes` more."""
+        """Raise BusyError if a message with `own_bytes` must not reserve `more_bytes` more."""
         for held, most, whose in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = held.size_bytes - own_bytes
-            # A message that is alone may have any size here; another limit applies to it.
+            # If no other message waits, a message may have any size here: `Limits.max_body_bytes`
+            # limits it.
             if others and held.size_bytes + more_bytes > most:
                 raise BusyError(
                     f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"

@@ -1,4 +1,4 @@
-"""How much is accepted at once and per second, from one sender and from all senders."""
+"""Limits what is accepted at once and per second, from one sender and from all senders."""
 
 import math
 import time
@@ -12,36 +12,44 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MOST_PEERS: Final = 4096
-"""Senders that are counted separately. Beyond them the one that was silent longest is forgotten."""
+"""Maximum number of senders that are counted separately. A new one replaces the one that was silent
+for the longest time."""
 MESSAGE_BYTES: Final = 512
 """Added to the size of each message's body, because an empty message is work, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the collector. Bytes are counted decompressed. A rate is an average: a second's
-    worth, and one message of any allowed size, may arrive at once. `sender` identifies senders."""
+    """Limits of the collector.
+
+    Bytes are counted decompressed. A rate is an average: the bytes of one second, and one message
+    of any allowed size, may arrive at once. The function `sender` identifies senders.
+    """
 
     max_body_bytes: int = 16 * MIB
-    """Of one message."""
+    """Maximum size of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Of all unanswered messages, including those that are still arriving."""
+    """Maximum size of all unanswered messages, including those that are still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Of the messages of one address: half, so that one sender cannot use up all memory."""
+    """Maximum size of the messages of one address.
+
+    This is half of the total, so that one sender cannot use up all memory.
+    """
     max_waiting_messages: int = 1024
-    """Unanswered messages. Each holds up to 64 KiB in the transport before it is read, in total
-    64 MiB."""
+    """Maximum number of unanswered messages. Each uses up to 64 KiB in the transport before it is
+    read, in total 64 MiB."""
     max_peer_waiting_messages: int = 256
-    """Of one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`); behind a NAT
-    there may be many senders."""
+    """Maximum number of unanswered messages of one address. An OpenTelemetry Collector sends 10 at
+    once (`num_consumers`); behind a NAT there may be many senders."""
     max_connections: int = 1024
-    """Open connections of each OTLP port."""
+    """Maximum number of open connections of each OTLP port."""
     max_peer_connections: int = 256
-    """From one address, on the HTTP port. gRPC cannot count them by address."""
+    """Maximum number of connections from one address to the HTTP port. gRPC cannot count them by
+    address."""
     max_peer_bytes_per_s: float = 128 * MIB
-    """From one address."""
+    """Maximum rate from one address."""
     max_bytes_per_s: float = 512 * MIB
-    """From all addresses."""
+    """Maximum rate from all addresses."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -51,7 +59,10 @@ class Limits:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Fills at a rate, up to one second's worth; may be negative by one message."""
+    """A token bucket, which fills at a rate.
+
+    Its maximum is the rate of one second. One message may make it negative.
+    """
 
     left: float
     at: float
@@ -118,7 +129,7 @@ class Rates:
 def sender(address: str) -> str:
     """Return the identity of a sender for limits: an IPv4 address, or an IPv6 network of 64 bits.
 
-    A host usually has a whole such network and could use another address for each message.
+    A host usually has such a network to itself, and could use a different address for each message.
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
     """
     try:

@@ -1,7 +1,8 @@
-"""Serves an ASGI application on a port of its own, inside a running event loop.
+"""Serves an ASGI application on its own port, inside a running event loop.
 
-uvicorn serves. This module binds the port first, so that the error for a port in use names the
-option to change it, limits connections, and leaves signals to the program.
+uvicorn serves the application. This module binds the port first, so that the error for a port in
+use names the option to change it. It also limits connections and disables uvicorn's signal
+handlers.
 """
 
 import asyncio
@@ -43,8 +44,9 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit it. asyncio sets it only on sockets that name their protocol, which
-    # these do not. Without it every answer waits 40 ms for the sender's delayed ACK.
+    # Accepted sockets inherit this option. asyncio sets it only on sockets that name their
+    # protocol, which these do not. Without it, every answer waits 40 ms for the sender's delayed
+    # ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
@@ -58,7 +60,7 @@ class AsgiHost:
         port: 0 for a free one.
         option: the command-line option that sets the port, for the error.
         tls: None for plaintext.
-        limits: of connections.
+        limits: limits of connections.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class AsgiHost:
 
     @property
     def serving(self) -> bool:
-        """Whether the application is being served."""
+        """Return whether the server is running."""
         return self._serving is not None and not self._serving.done()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing new; finish current requests for up to `grace_s`."""
+        """Accept no new connections; finish current requests for up to `grace_s`."""
         if self._server is None or self._serving is None:
             return
         # uvicorn takes whole seconds, and reads the setting when the shutdown begins.

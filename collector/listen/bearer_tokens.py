@@ -1,6 +1,6 @@
 """Authentication by bearer tokens, from a file or a variable, compared in constant time.
 
-A token is kept as its digest, and never appears in a log or an error.
+Only a token's digest is stored, and a token never appears in a log or an error.
 Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
 """
 
@@ -31,10 +31,10 @@ class Tokens:
 
     Args:
         tokens: each of at least `SHORTEST` characters.
-        where: the file or variable that holds them, for errors.
+        where: the file or variable with the tokens, for errors.
 
     Raises:
-        SecurityError: there are none, or one of them is malformed.
+        SecurityError: there are no tokens, or a token is malformed.
     """
 
     def __init__(self, tokens: Collection[str], where: str) -> None:
@@ -54,7 +54,7 @@ class Tokens:
 
         Args:
             file: one token a line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
-            environ: the environment; `TAILSPAN_TOKENS` holds tokens between blanks or commas.
+            environ: the environment; `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
         Raises:
             SecurityError: the file cannot be read, or a token is malformed.

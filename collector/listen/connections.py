@@ -1,10 +1,10 @@
 """TCP connections: how many, from which addresses, and which one is closed for a new one.
 
 asyncio's own server accepts without a limit. At the limit of file descriptors it logs an error for
-each place in its backlog, 2,048 of them each second. This acceptor counts each connection as
-soon as it is accepted, before a TLS handshake. There is a limit for each address and one for all
-addresses together. At a limit the connection that has waited longest for its client is closed for
-the new one, so that idle connections cannot keep out a scrape or a probe.
+each connection in its backlog, up to 2,048 errors per second. This acceptor counts each connection
+as soon as it is accepted, before the TLS handshake. There is a limit for each address and one for
+all addresses together. At a limit, the connection that has waited longest for its client is closed
+for the new one, so that idle connections cannot block a scrape or a probe.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ ACCEPT_AT_ONCE: Final = 64
 PAUSE_S: Final = 1.0
 """Pause if the system has no file descriptor left; the same as asyncio's."""
 MOST_DESCRIPTORS: Final = 8192
-"""The soft limit is raised to this if the hard limit allows it: twice what all ports, the database
-and the scrapes need."""
+"""The soft limit is raised to this number if the hard limit allows it. It is twice the number that
+all ports, the database and the scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
 """File descriptors for the database, /metrics, scrapes and logs."""
 
@@ -44,15 +44,15 @@ class ConnectionLimits:
     connections: int = 1024
     per_peer: int = 256
     handshake_s: float = 10.0
-    """For the TLS handshake. It takes three round trips; asyncio's default is 60 s."""
+    """Time limit for the TLS handshake, which takes three round trips. asyncio's is 60 s."""
     head_s: float = 10.0
-    """From the connection, or from the first byte after an answer, to the end of a request's
-    head. nginx allows 60 s, Apache (mod_reqtimeout) 20 s; a head is one packet."""
+    """Time limit from the connection, or from the first byte after an answer, to the end of a
+    request's head. nginx allows 60 s, Apache (mod_reqtimeout) 20 s; a head is one packet."""
     idle_s: float = 75.0
-    """Between an answer and the next request. Longer than the interval between exports, so that
-    no connection is closed while a sender begins the next export."""
+    """Time limit between an answer and the next request. It is longer than the interval between
+    exports, so that a connection is not closed while a sender begins the next export."""
     write_s: float = 30.0
-    """For a client to read what is buffered for it: a large scrape (3.9 MB) in 30 s."""
+    """Time limit for a client to read its answer. A large scrape is 3.9 MB."""
 
 
 class OpenConnection(Protocol):
@@ -60,7 +60,7 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """Since when it waits for its client, in monotonic seconds; None if it does not."""
+        """Return since when it waits for its client, in monotonic seconds; None if it does not."""
 
     def give_way(self) -> None:
         """Close it at once."""
@@ -73,7 +73,7 @@ class Connection:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """None until the TLS handshake is complete."""
+        """The connection to close when it must give way; None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -179,7 +179,7 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # Not in the task: if it is cancelled before its first step, none of its code runs.
+            # Not in the task: if the task is cancelled before its first step, its code never runs.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -202,10 +202,11 @@ class Acceptor:
         )
 
     def _make_way(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest; return False if none waits.
+        """Close the connection that has waited longest; return False if no connection waits.
 
         Args:
-            peer: close one of this sender; None: one of the sender with the most connections.
+            peer: close a connection of this sender; None to close one of the sender with the most
+                connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)

@@ -4,7 +4,7 @@ An attacker's page can rebind its own DNS name to this address (DNS rebinding); 
 lets it read every answer. It cannot change the Host header, which still contains its name. A page
 can also post to another origin without reading the answer; the browser then sends Origin.
 
-Imports nothing else of the project, so that the explorer's server can use it too.
+This module imports no other module of the project, so that the explorer's server can use it too.
 Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
 """
 
@@ -23,8 +23,10 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Domains that public DNS never resolves: Kubernetes services, ICANN's private-use domain
-(resolution 2024.07.29), RFC 6762, RFC 8375. A browser cannot load an attacker's page from one."""
+"""Domains that public DNS never resolves, so a browser cannot load an attacker's page from them.
+Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC
+8375.
+"""
 
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
 
@@ -42,7 +44,7 @@ class AllowedHosts:
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are allowed as well."""
     any_name: bool = False
-    """Whether every name is allowed, because tokens or TLS keep out a rebound page."""
+    """Whether every name is allowed, because tokens or TLS block an attacker's page."""
 
     @classmethod
     def of(
@@ -105,13 +107,13 @@ def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
 class HostGate:
     """An ASGI application that answers only requests addressed to an allowed host.
 
-    A request with an Origin must come from a page of the same host and port, or from one of a
-    host that the user has named. WebSockets are checked in the same way.
+    A request with an Origin must come from a page of the same host and port, or of a host that the
+    user has allowed. WebSockets are checked in the same way.
 
     Args:
         app: the application behind it.
         hosts: the names under which it may be addressed.
-        open_paths: paths without a check: health, which has nothing to read or write.
+        open_paths: paths without a check, such as health, which contain no data.
         refused: called with the path of each request that is refused.
     """
 

@@ -1,7 +1,8 @@
 """uvicorn's HTTP/1.1 with time limits on clients.
 
-uvicorn limits only the pause after an answer. This protocol also closes a connection that sends no
-request, a head that does not end, an answer that is not read, and a body in chunks of one byte.
+uvicorn limits only the pause after an answer. This protocol also closes a connection if the client
+sends no request, does not end its head, does not read the answer, or sends a body in chunks of one
+byte.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ class TimedH11(H11Protocol):
     """One connection.
 
     Args:
-        connection: what the acceptor counts.
+        connection: the acceptor's record of the connection.
         limits: the time limits.
         closed: called when the connection is lost.
         given: the arguments that uvicorn passes to its own protocol.
@@ -58,7 +59,8 @@ class TimedH11(H11Protocol):
         """Wait for a request."""
         super().connection_made(transport)
         # Count every unsent byte as unread. Otherwise a connection that is closed while less than
-        # 64 KiB wait would stay open for ever. Not 0, at which asyncio's TLS always pauses.
+        # 64 KiB wait would stay open for ever. The limit is not 0, because asyncio's TLS would then
+        # always pause.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -146,7 +148,7 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
-        """Return the next event; none after too many small chunks."""
+        """Return the next event, unless there were too many small chunks."""
         event = super().next_event()
         if type(event) is h11.Data:
             self._chunks += 1

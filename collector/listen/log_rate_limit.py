@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Five lines a minute from one line of code show the problem, and are at most 7,200 a day."""
+"""Each line of code may log five lines in this time, so at most 7,200 a day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -21,7 +21,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Passes a number of records per line of code and period, and counts the others.
+    """Passes a limited number of records per line of code and period, and counts the others.
 
     Args:
         clock: monotonic seconds.
@@ -30,11 +30,14 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        # By line of code, so as many entries as there are such lines.
+        # The number of entries is limited, because the key is a line of code.
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write the record; the first of a period states how many were not."""
+        """Return whether to write a record.
+
+        The first record of a period states how many were left out.
+        """
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))
         if now - began >= PERIOD_S:

@@ -19,11 +19,14 @@ class Tls:
     """
 
     certificate: Path
-    """With intermediate certificates, if any."""
+    """The certificate, followed by intermediate certificates if necessary."""
     key: Path
-    """Not encrypted."""
+    """The private key, without encryption."""
     client_ca: Path | None = None
-    """If set, clients need a certificate that it has signed (mutual TLS)."""
+    """The certificate authority of clients.
+
+    If set, clients need a certificate that it has signed (mutual TLS).
+    """
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,8 +1,9 @@
-"""Reads attributes from bytes into a row's fields, and caches what their bytes mean.
+"""Reads encoded attributes into a row's fields, and caches decoded values.
 
-Most attributes of a span repeat byte for byte: labels, small counts. What bytes mean depends on
-nothing else, so it is cached. A double differs in its last eight bytes only, so the bytes before
-it are cached. All other bytes are decoded by protobuf and checked by `values.Reader`.
+Most attributes of a span, such as labels and small counts, have the same bytes in many spans. Their
+decoded values are cached by their bytes. A double differs only in its last eight bytes, so the
+bytes before these are cached. All other bytes are decoded by protobuf and checked by
+`values.Reader`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,13 +18,13 @@ from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, rat
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""The cache takes a few MB at most, whatever is sent."""
+"""Maximum size of a cached attribute. It limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""Reads an attribute: a method of `Reader`, or a function that raises RefusalError like them."""
+"""Reads an attribute. It is a method of `Reader`, or another function that raises RefusalError."""
 
 
 REFUSED: Final = object()
@@ -59,7 +60,7 @@ class AttributeTable:
     Args:
         fields: the row's fields, in order.
         table: attribute name → its field, and how it is read.
-        unique: attributes whose values seldom repeat, and are not cached.
+        unique: attributes that are not cached, because their values seldom repeat.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class AttributeTable:
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
-        """Read the attributes of one item; of a repeated key the last counts.
+        """Read the attributes of one item. If a key is repeated, its last value is used.
 
         Returns:
             The values by field, None for absent ones, and one more value at the end; the first

@@ -13,8 +13,11 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class Batch:
-    """A normalised message. Items are spans, data points or log records: the items of the message
-    = `accepted` + skipped + refused."""
+    """A normalised message.
+
+    An item is a span, a data point or a log record. The number of items in the message is
+    `accepted` + skipped + refused.
+    """
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
@@ -26,15 +29,15 @@ class Batch:
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     sample_points: list[int] = field(default_factory=list)
-    """For each of `samples`, the number of its data points."""
+    """The number of data points of each of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """For each of `gpus`, the number of its data points."""
+    """The number of data points of each of `gpus`."""
     why: dict[Refusal, str] = field(default_factory=dict)
     """Explanations of refusals, for the sender."""
 
     @property
     def empty(self) -> bool:
-        """Whether there are no rows to keep."""
+        """Return whether there are no rows to keep."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
         return not any(rows)
 

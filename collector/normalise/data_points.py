@@ -1,6 +1,6 @@
-"""The data points of a metric, each checked against its field.
+"""Reads the data points of a metric, and checks each against its field.
 
-Pure. An invalid point is counted and costs its own value only.
+Pure. An invalid point is counted; other points are not affected.
 """
 
 import math
@@ -37,23 +37,25 @@ class Field(NamedTuple):
     quantity: Quantity
 
 
-def targets(noun: type) -> dict[str, Field]:
-    """Return where each metric of a sample goes, by the metric's name."""
+def targets(row_type: type) -> dict[str, Field]:
+    """Return the field of each metric of a sample, by the metric's name."""
     return {
         wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
-        for wire, each in on_the_wire(noun).items()
+        for wire, each in on_the_wire(row_type).items()
     }
 
 
 def points_in(metric: Metric) -> int:
-    """Return the number of a metric's points, of any shape."""
+    """Return the number of points in a metric of any type."""
     shape = metric.WhichOneof("data")
     return 0 if shape is None else len(getattr(metric, shape).data_points)
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """Yield the points to read. Count those of another shape, and those without a recorded
-    value."""
+    """Yield the points to read.
+
+    Count points of an unexpected type, and points without a recorded value.
+    """
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

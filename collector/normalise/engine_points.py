@@ -1,7 +1,7 @@
-"""OTLP data points → engine samples, and GPU samples by `gpu_points.py`.
+"""Converts OTLP data points to engine samples. `gpu_points.py` converts GPU samples.
 
-Pure. The points of one (replica, engine, process, time) form one sample. A refused point costs its
-own value only. Nothing that can be decoded raises.
+Pure. The points of one (replica, engine, process, time) form one sample. A refused point does not
+affect the others. No message that can be decoded raises an exception.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,11 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample that is being assembled. Points with different hooks, or different reasons of a
-    drop, add up to one total."""
+    """A sample that is being assembled.
+
+    Points of different hooks are added up to one total, and so are points of different drop
+    reasons.
+    """
 
     origin: Origin
     model: str | None = None
@@ -60,7 +63,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
-            # A metric of empty points, two bytes each, also counts as many items.
+            # A metric may consist of empty points, two bytes each. Each point counts as an item.
             points += (number := points_in(metric))
             not_too_many(points)
             if scope != names.SCOPE:
@@ -126,7 +129,7 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # A sample of gauges alone has no totals, so they count from now on.
+        # A sample that has only gauges gets its own time as the start time of totals.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

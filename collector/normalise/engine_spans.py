@@ -3,8 +3,8 @@
 vLLM (`--otlp-traces-endpoint`): a span `llm_request` in the scope `vllm.llm_engine` (0.12 to
 0.15) or `vllm.tracing.otel` (since 0.16), from the request's arrival at the front end.
 SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`, named after the
-request, from its creation. Its "prefill" begins with the handover to the scheduler and includes
-the queue, so it is neither phase and is not read.
+request, from its creation. SGLang's "prefill" includes the time in the queue, so it matches none of
+our phases and is not read.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; SGLang's main branch
 of 2026, `srt/observability/req_time_stats.py` and `trace.py`.

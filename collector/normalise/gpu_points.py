@@ -1,7 +1,7 @@
-"""OTLP data points → GPU samples.
+"""Converts OTLP data points to GPU samples.
 
-Pure. The points of one (replica, GPU, time) form one sample, in any order. A refused point costs
-its own value only.
+Pure. The points of one (replica, GPU, time) form one sample, in any order. A refused point does not
+affect the others.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class GpuPoints:
         self._gathered: dict[_Key, _Gathered] = {}
 
     def take(self, batch: Batch, metric: Metric, origin: Origin, now_unix_ns: int) -> None:
-        """Add the points of a metric in `FIELDS`; count the invalid ones."""
+        """Add the points of a metric in `FIELDS`; count invalid points."""
         target = FIELDS[metric.name]
         for point in measured(batch, metric, target):
             try:
@@ -103,7 +103,7 @@ class GpuPoints:
 
 
 def _source(given: str | None, origin: Origin) -> GpuSource | None:
-    """Return the source; None for an unknown one, whose values are kept."""
+    """Return the source; None if it is unknown. The values of the GPU are used in both cases."""
     if origin.simulated:
         return GpuSource.SIMULATOR
     return next((source for source in GpuSource if source == given), None)

@@ -1,4 +1,4 @@
-"""OTLP log records → requests in flight."""
+"""Converts OTLP log records to requests in flight."""
 
 from typing import Final
 

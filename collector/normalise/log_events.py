@@ -1,6 +1,7 @@
-"""OTLP log records → engine starts, and requests in flight.
+"""Converts OTLP log records to engine starts and requests in flight.
 
-Pure. Records that are not our events are skipped. Nothing that can be decoded as OTLP raises.
+Pure. Records that are not our events are skipped. No message that can be decoded raises an
+exception.
 """
 
 from typing import Final

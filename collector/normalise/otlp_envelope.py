@@ -1,8 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span is two bytes on the wire and a hundred and fifty once decoded, so a message within
-the size limit could fill the memory. All signals have the same nesting (resources, scopes, items),
-so one outline, whose nested messages stay bytes, serves them all.
+An empty span takes 2 bytes in a message and 150 bytes once decoded, so a message within the size
+limit could fill the memory. All signals have the same nesting (resources, scopes, items), so they
+share one outline, in which nested messages stay bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -60,7 +60,7 @@ def _outlines() -> dict[str, Any]:
 
 _CLASSES = _outlines()
 SpanOutline: Any = _CLASSES["outline.Span"]
-"""A span of which only the ids, the times and the attributes' bytes are decoded."""
+"""A partly decoded span: ids, times, and the bytes of its attributes."""
 
 
 class Scoped(NamedTuple):

@@ -29,7 +29,8 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Rounding to a nanosecond causes a far smaller difference, a missing phase a far larger one."""
+"""Tolerance of the checks. Rounding to a nanosecond causes much smaller differences, and a missing
+phase causes a much larger difference."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -60,7 +61,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
 }
-"""Attribute names to fields of the request."""
+"""Maps span attribute names to fields of the request."""
 
 _ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID,))
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]

@@ -1,4 +1,4 @@
-"""The labels that an OTLP resource gives to everything under it."""
+"""Reads the labels of an OTLP resource, which apply to all of its items."""
 
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -25,8 +25,8 @@ _MAX_CACHED: Final = 256
 
 
 def origin_of(resource: bytes) -> Origin:
-    """Read a resource. A label of the wrong type counts as absent: operators set these by hand,
-    and one mistake must not cost the telemetry.
+    """Read a resource. A label of the wrong type is treated as absent, because operators set labels
+    by hand and a mistake must not make the telemetry unusable.
 
     Raises: MalformedError: the bytes are not a resource.
     """

@@ -1,8 +1,8 @@
-"""Spans of other instrumentations → request timelines, by one table per source.
+"""Converts spans of other instrumentations to request timelines, with one table per source.
 
-Pure. A table defines which spans are a source's and which attribute holds which field; the code
-here is common to all tables. Nothing is derived: a phase that a span does not report is None. Only
-the attributes named in a table are read, never a prompt or an answer.
+Pure. A table defines how to recognise the spans of a source, and the attribute of each field. No
+value is derived: a phase that a span does not report is None. Only the attributes in a table are
+read, never a prompt or an answer.
 """
 
 import json
@@ -30,16 +30,16 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""Names of an attribute, the current one first; the first that is present counts."""
+"""Names of an attribute, the current one first. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""By how much phases may exceed the total, because the two are measured on different clocks."""
+"""Tolerance by which phases may exceed the total, because they are measured on different clocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """One source: how to recognise its spans, and its names of fields. It does not report fields
-    without a name here.
+    """One source: how to recognise its spans, and its names of fields. A field without a name here
+    is unknown for this source.
 
     Attributes:
         is_request: whether a span is a request of this source, by its scope's name and
@@ -198,17 +198,19 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Without output tokens these are invalid: vLLM subtracts from a timestamp of 0.
+        # Without output tokens these latencies are invalid, because vLLM subtracts from a timestamp
+        # of 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks sent nanoseconds. No request takes a week, and none ends within 0.6 ms.
+    # Some forks sent nanoseconds. The value shows the unit: no request takes a week, and no request
+    # ends within 0.6 ms.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the outcome as reported; otherwise by whether the token limit was reached."""
+    """Return the reported outcome, or else an outcome that depends on the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -1,7 +1,8 @@
-"""OTLP spans → request timelines.
+"""Converts OTLP spans to request timelines.
 
-Pure. Every span is kept, skipped (not a request) or refused (an invalid request). `plugin_spans.py`
-reads our instrumentation's spans, `span_tables.py` all others, by the tables in `FOREIGN`.
+Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
+`plugin_spans.py` reads our instrumentation's spans; `span_tables.py` reads all others, with the
+tables in `FOREIGN`.
 """
 
 from typing import Final

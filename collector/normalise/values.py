@@ -16,14 +16,14 @@ MAX_TEXT_CHARS: Final = 256
 """Longer texts are truncated. Names are far shorter; a longer text is a mistake or an attack."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""For one request or engine: more tokens than any context, more requests than any queue."""
+"""Maximum count of one request or engine, more than any context or queue can have."""
 MAX_TOTAL: Final = 2**63 - 1
-"""For a running total: the maximum of a database's integer."""
+"""Maximum running total: the maximum of a database's integer."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
-"""For a running total of seconds: an engine runs for months, never for a century."""
+"""Maximum running total of seconds: a century, much longer than an engine can run."""
 MAX_NUMBER: Final = 1e30
-"""For any other number. The FLOPs of a century at an exaflop per second are 3e27; sums of numbers
-near the largest float are infinite."""
+"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs. Sums of numbers
+near the largest float would be infinite."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
 """2020-01-01, before vLLM existed: an earlier time comes from an unset clock."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
@@ -38,7 +38,8 @@ class RefusalError(Exception):
 
 
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
-    """Return attributes by key; of a repeated key, which the protocol forbids, the last.
+    """Return attributes by key. The protocol forbids repeated keys; if a key is repeated, its last
+    value is used.
 
     Raises:
         TooLargeError: there are too many.
@@ -71,7 +72,7 @@ def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
 
 
 def ratio(value: float) -> float:
-    """Return a ratio, or raise RefusalError: a percentage must not pass for a ratio."""
+    """Return a ratio from 0 to 1, or raise RefusalError, for example for a percentage."""
     if finite(value) > 1:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
@@ -115,7 +116,7 @@ class Reader:
         return self.cleaned(value.string_value)
 
     def label(self, name: str) -> str | None:
-        """Return a text that may be configured by hand: a number is accepted, else None."""
+        """Return a text that may be configured by hand. Accept numbers; ignore other types."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):

@@ -1,12 +1,12 @@
 """OTLP over gRPC: the Export methods of the three services.
 
 The methods take bytes, not decoded messages. Both transports then read messages in one place, off
-the event loop, and a malformed one is INVALID_ARGUMENT instead of gRPC's INTERNAL, which senders
-take for a failure of the collector.
+the event loop. For a malformed message the answer is INVALID_ARGUMENT. gRPC itself would answer
+INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods. They are served as methods with a stream of requests, because gRPC then
-passes on the call before the message. A call is authenticated and gets its memory first, and only
-then is its message read. Until then gRPC holds at most a window of 64 KiB of it.
+passes on the call before the message. First a call is authenticated and its memory is reserved;
+then its message is read. Before that, gRPC reads at most a window of 64 KiB of the message.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -42,7 +42,8 @@ READ_S: Final = 10.0
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
 """Messages that arrive at once. gRPC does not report a message's length before it is complete, so
-each reserves the maximum size: 8 of 16 MiB are half of the memory."""
+each reserves the maximum size: 8 messages of 16 MiB are half of the memory.
+"""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -87,7 +88,7 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Listen; afterwards `port` is the actual one."""
         if self.port:
-            # gRPC does not report why it cannot bind; a socket of our own does.
+            # gRPC does not report why it cannot bind, but a plain socket does.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
@@ -121,7 +122,7 @@ class GrpcReceiver:
         self._server = server
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing new; finish current calls for up to `grace_s`."""
+        """Accept no new calls; finish current calls for up to `grace_s`."""
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
@@ -186,8 +187,9 @@ class _Reads:
 def _options(limits: Limits) -> list[tuple[str, int]]:
     """Channel arguments that limit memory, calls and connections."""
     return [
-        # Otherwise the window of a call that nothing reads grows to megabytes: 60 unread calls of
-        # 15 MB held 896 MB, now 40. While a message is read, its window is as large as it is.
+        # Without this option, the window of an unread call grows to megabytes. 60 unread calls of
+        # 15 MB used 896 MB, and use 40 MB with it. While a message is read, its window grows to the
+        # size of the message.
         ("grpc.http2.bdp_probe", 0),
         # Concurrent calls of one connection; exporters have one, a gateway about ten.
         ("grpc.max_concurrent_streams", 128),

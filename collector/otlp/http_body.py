@@ -47,11 +47,11 @@ async def read_body(
     Args:
         chunks: as they arrive.
         max_bytes: maximum size of the body.
-        room: each chunk is reserved there before it is kept.
-        timeout: is running; rescheduled to when the next chunk is due.
+        room: the memory that is reserved for each chunk before it is stored.
+        timeout: a running timeout; moved forward with each chunk.
 
     Raises:
-        TooLargeError: the body exceeds `max_bytes`; never more than that was held.
+        TooLargeError: the body exceeds `max_bytes`. At most `max_bytes` were in memory.
         BusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # In blocks, because zlib copies what follows a member.
+        # The body is read in blocks, because zlib copies all bytes after a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:

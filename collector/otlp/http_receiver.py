@@ -40,7 +40,7 @@ def http_app(
     """Return the receiver as an ASGI application.
 
     Args:
-        intake: stores what is received.
+        intake: stores received messages.
         counters: count each message's result.
         max_body_bytes: maximum size of a message, decompressed.
         tokens: the valid tokens; None if none is required.

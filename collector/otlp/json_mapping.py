@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Objects, arrays and values in one message. Each takes a hundred bytes or more once parsed, and
-2.5 µs. 512 of our spans have 94,000 and take 0.3 s; this many take 0.65 s."""
+"""Maximum number of objects, arrays and values in one message. Each takes at least 100 bytes and
+2.5 µs. 512 of our spans have 94,000 values and take 0.3 s; the maximum takes 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -49,8 +49,9 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # Not ParseError alone: protobuf raises OverflowError for an integer beyond any double, and
-    # SystemError for a lone surrogate in a key. Its message may contain a value, even a prompt.
+    # Other exceptions than ParseError occur: protobuf raises OverflowError for an integer beyond
+    # any double, and SystemError for a lone surrogate in a key. Its message may contain a value,
+    # even a prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(

@@ -1,12 +1,14 @@
-"""Reads messages, the largest part of the work, in this process or in a separate one.
+"""Reads messages in this process or in a separate one. Reading is the largest part of the work.
 
-Python uses one core. A separate process reads messages on another: it receives bodies and returns
-rows. It has no state. It ends when its input ends, that is when its parent ends for any reason; if
-it ends earlier, a new one is started. There a message may use 0.75 s of processor time, because a
-small message can be crafted to take any time, and other senders' messages wait behind it.
+A Python process uses one core. A separate process reads messages on another core: it receives
+bodies and returns rows. It has no state. It ends when its input ends, which happens when its parent
+ends; if it ends earlier, a new one is started. In this process a message may use 0.75 s of
+processor time, because a small message can be crafted to take any time, and the messages of other
+senders wait for it.
 
-If reading a message fails, the message is refused for good, so that its sender does not repeat it
-for ever: at once if an exception was raised, after a second attempt if the process ended.
+If reading a message fails, the message is refused permanently, so that its sender does not repeat
+it. This happens immediately if an exception was raised, and after a second attempt if the process
+ended.
 """
 
 import fcntl
@@ -42,11 +44,15 @@ _QUESTION: Final = Struct("<IQ?B")
 """The body's length, the time in unix ns, whether it is JSON, the signal's index in `SIGNALS`; the
 body follows."""
 _PIPE_BYTES: Final = 2**20
-"""Pipe buffer. Messages have hundreds of kB; with 64 KiB the processes would alternate often."""
+"""Pipe buffer.
+
+Messages have hundreds of kB. With the default of 64 KiB, the two processes would wait for each
+other often.
+"""
 _ANSWER: Final = Struct("<I")
 """The answer's length; a pickle follows."""
 MOST_S: Final = 60
-"""After this time the process is ended, even if it only waits: the largest message
+"""Maximum time for one message, after which the process is killed. The largest message
 (`Limits.max_body_bytes`) takes about three seconds on a busy core."""
 
 _log = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""What happens to normalised rows before they are stored: age, clocks, starts, prices."""
+"""Processing of normalised rows before they are stored: age, clocks, engine starts, prices."""

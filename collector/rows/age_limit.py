@@ -1,7 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-They would be deleted within the minute. Besides, the minute that they belong to has a rollup,
-which is not recomputed once its rows are deleted (docs/decisions/021).
+Retention would delete them within a minute. In addition, their minute already has a rollup, which
+is not recomputed after its rows are deleted (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
-"""Rollups cover whole minutes. A minute that begins before the horizon is final."""
+"""Rollups cover whole minutes. If a minute begins before the limit of age, its rollup is final."""
 
 _RECEIVED: Final = PLACE["received_unix_ns"]
 _Row = TypeVar("_Row")
@@ -22,7 +22,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """Refuses rows that are too old. Engine starts are kept longer and are not checked.
+    """Refuses rows that are too old. Engine starts have a longer retention and are not checked.
 
     Attributes:
         keep_ns: retention of rows; None for ever.

@@ -22,7 +22,7 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """Return the replica that sent a request's row; None for a client, even with a name."""
+    """Return the replica that sent a request's row; always None for a client."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
@@ -34,7 +34,7 @@ def end_unix_ns(row: Row) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """How far a sender's message is ahead of its arrival; the default is for rows without a name.
+    """How far a sender's message is ahead of its arrival; the defaults are for unnamed rows.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
@@ -50,7 +50,7 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Whether rows are moved even if they are not ahead of their arrival."""
+        """Return whether rows are moved even if they are not ahead of their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
@@ -65,10 +65,10 @@ class Lead:
 
 
 class Correction:
-    """Sets back the rows of one message.
+    """Subtracts the lead of the sender's clock from the times of one message's rows.
 
     Args:
-        leads: of the senders whose rows may have to be moved.
+        leads: the leads of the senders whose rows may have to be corrected.
         set_back: by how much earlier rows were set back, by their key as sent; updated.
         arrived_unix_ns: when the message arrived.
         own_ns: by how much our own clock is ahead.
@@ -86,7 +86,7 @@ class Correction:
         self._arrived_unix_ns = arrived_unix_ns
         self._own_ns = own_ns
         self.rows: Counter[str | None] = Counter()
-        """How many rows were moved, by sender."""
+        """The number of moved rows, by sender."""
 
     def apply(self, batch: Batch) -> None:
         """Correct the rows of a batch in place. Refuse and count rows that cannot be corrected."""
@@ -113,7 +113,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
-        # The request's later row has the same key, and so gets the same correction.
+        # The request's later row has the same key, so it gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:

@@ -1,8 +1,9 @@
 """Limits engine starts: drops repeats, and refuses more starts than real engines could make.
 
-An engine start is the only row that outlives retention, because it applies for as long as its
-engine runs. So each replica has an allowance of starts, and so have all replicas together. Both
-are refilled over time; further starts are refused as `too_many_starts`.
+Engine starts are the only rows that retention does not delete at their age, because a start is
+valid for as long as its engine runs. Therefore each replica has an allowance of starts, and all
+replicas together have another one. Both are refilled over time; further starts are refused as
+`too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -17,16 +18,19 @@ REPLICA_BURST: Final = 256
 """Starts of one replica at once: each process reports each engine, and 16 API servers in front of
 16 engines may start together."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""One more start of a replica each 10 s. No server loads a model faster
-(`exporters.totals.engines.GONE_NS`), so no engine restarts more often."""
+"""A replica may send one more start every 10 s.
+
+No server loads a model faster (`exporters.totals.engines.GONE_NS`), so no engine restarts more
+often.
+"""
 ALL_BURST: Final = 4_096
-"""Enough for 16 such replicas, or for four starts of each of the 1,000 engines on /metrics."""
+"""Enough for 16 replicas with 256 starts, or for four starts of each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
 """Enough to replace all engines of a fleet of 1,000 within 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Replicas remembered at once; the one that was silent longest is forgotten."""
+"""Maximum number of remembered replicas; the one that was silent longest is forgotten."""
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Engines and processes of one replica whose last start is remembered."""
+"""Maximum number of remembered starts of one replica: the last of each engine and process."""
 
 _COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -46,7 +50,7 @@ class Allowance:
         self.left = self.burst
 
     def has(self, now_ns: int) -> bool:
-        """Return whether one is left."""
+        """Return whether a start is allowed now."""
         if self._refilled_ns is None or now_ns < self._refilled_ns:
             self._refilled_ns = now_ns
         earned = (now_ns - self._refilled_ns) // self.refill_ns
@@ -61,7 +65,9 @@ class _Replica:
         default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """When each engine's process last started, and a hash of the other values of its start."""
+    """For each process of an engine: the time of its last start, and a hash of the start's other
+    values.
+    """
 
 
 class EngineStartLimits:
@@ -82,7 +88,7 @@ class EngineStartLimits:
                 kept.append(start)  # a retry: the first one may not have been committed
                 continue
             if content == last_content and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
-                continue  # a repeat: accepted, not stored; no engine restarts this fast
+                continue  # a repeat is accepted and not stored, because no engine restarts so fast
             if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
                 batch.accepted -= 1
                 batch.refused[Refusal.TOO_MANY_STARTS] += 1

@@ -1,4 +1,4 @@
-"""Computes the cost of requests before they are stored, from what their engines report."""
+"""Computes the cost of requests before they are stored, from the data of their engines."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
 """Corrects the timestamps of senders whose clock is ahead.
 
 A timestamp later than its arrival was read on a clock that is ahead of ours by at least the
-difference: the lead. A clock that is behind shows no such contradiction, because the message may
-have waited on the way. It is reported, not corrected.
+difference: the lead. A clock that is behind cannot be detected in this way, because the message may
+have been delayed. Such a clock is reported, but its timestamps are not corrected.
 
 A sender is a replica. The lead of a message is the lead of its newest rows without outliers, so
 that one malformed row does not count. The sender's lead is the median of its last messages, so
@@ -10,12 +10,14 @@ that one late message does not count either.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
-  also those that are not ahead themselves. The amount stays while it is about right, because the
-  start time of totals is set back, too, and another start time would begin another series.
+  including rows that are not ahead of their arrival. The correction does not change while it is
+  about right. The start time of totals is corrected, too, so a new correction would give totals a
+  new start time and begin a new series.
 - A row that is further ahead than the rest of its message is corrected separately: a request is set
-  back by its own lead. A sample or start is refused, because several would get the same timestamp.
-- A row without a name may come from any sender, as all rows of clients do. It is corrected
-  separately, and never moves another row.
+  back by its own lead. A sample or start is refused, because several such rows would get the same
+  timestamp.
+- A row without a replica name, such as a client's row, may come from any sender. It is corrected
+  separately and does not affect other rows.
 
 Each row records the correction: sent = stored + `clock_ahead_s`. A row that is sent again, because
 its answer was lost, gets the same correction as the first time. Its timestamps are part of its
@@ -40,17 +42,24 @@ from telemetry.corroborated_time import CorroboratedClock
 REMEMBERED: Final = 16
 """Messages remembered for each sender. A server sends about once a second."""
 FEWEST: Final = 3
-"""Messages that must agree before rows that are not ahead of their arrival are moved. With fewer,
-one wrong message could be the median."""
+"""Only after this number of messages are all rows of a sender set back.
+
+Before that, only rows that are ahead of their arrival are set back, because with fewer messages a
+single wrong one could be the median.
+"""
 SPREAD_NS: Final = 600 * 10**9
-"""Rows later than the median of their message by more than this do not count for its lead. An
-exporter's queue holds minutes of data, not hours."""
+"""If a row is later than the median of its message by more than this, it is ignored when the
+message's lead is computed. An exporter's queue holds minutes of data, not hours.
+"""
 MOST_SOURCES: Final = 1_000
-"""Senders that are tracked, as many as engines on /metrics. Others are corrected per message."""
+"""Maximum number of tracked senders, the same as the limit of engines on /metrics.
+
+Messages of other senders are corrected one by one.
+"""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this long is not reported, and a new one may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Rows whose correction is remembered, so that a repeat gets the same one; 20 MB when full."""
+"""Maximum number of rows whose correction is remembered for repeats; 20 MB when full."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """Senders beyond `MOST_SOURCES`."""
@@ -63,14 +72,14 @@ class Source:
     name: str
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
-    """By how much its timestamps are set back."""
+    """Nanoseconds by which its timestamps are set back."""
     rows: int = 0
     """The number of rows that were set back."""
     last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """How far its newest timestamps are ahead of their arrival; usually negative."""
+        """Return how far its newest timestamps are ahead of their arrival; usually negative."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
@@ -80,7 +89,7 @@ class Source:
 
     @property
     def proven_ns(self) -> int:
-        """By how much to set back rows that are not ahead themselves."""
+        """Return by how much to set back rows that are not ahead themselves."""
         return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
@@ -90,7 +99,8 @@ class Source:
             self.leads_ns.clear()
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
-        # Half the tolerance to stop: at the limit itself the correction would alternate.
+        # Corrections begin above the tolerance and stop below half of it, so that they do not
+        # alternate near the limit.
         if middle_ns <= (TOLERANCE_NS // 2 if self.ahead_ns else TOLERANCE_NS):
             self.ahead_ns = 0
         elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
@@ -139,7 +149,7 @@ class SenderClocks:
                 self._set_back.popitem(last=False)
 
     def report(self) -> list[Source]:
-        """Return the senders that sent something lately, by name."""
+        """Return the senders that sent a message recently, sorted by name."""
         since = self._now_unix_ns - SILENT_NS
         all_ = (*list(self._sources.values()), self._unnamed, self._other)
         found = [each for each in all_ if each.last_seen_unix_ns >= max(since, 1)]

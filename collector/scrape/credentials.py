@@ -25,7 +25,7 @@ _LABELS: Final = {
     "__tls_key_file__": "key_file",
     "__tls_server_name__": "server_name",
 }
-"""Label in a file of targets → field."""
+"""Maps a label in a file of targets to a field."""
 INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
 LABELS: Final = (*_LABELS, INSECURE_LABEL)
 _LONGEST_TOKEN: Final = 16_384
@@ -33,7 +33,7 @@ _LONGEST_TOKEN: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials for a target. By default none, and the system's certificate authorities for TLS.
+    """Credentials for a target. The default has no token and the system's certificate authorities.
 
     Attributes:
         token: the token from the environment.
@@ -41,7 +41,8 @@ class Access:
         ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: our certificate, for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder in which the token's file must lie, links followed; None for any.
+        within: the folder that must contain the token's file, after links are resolved; None for
+            any folder.
         insecure: whether the token may be sent over an unencrypted connection.
     """
 
@@ -63,7 +64,7 @@ class Access:
         Args:
             labels: of a group of targets.
             folder: the file's folder; paths are relative to it.
-            within: the folder in which the named files must lie; None for `folder`.
+            within: the folder that must contain the named files; None for `folder`.
             insecure: whether all tokens may be sent over unencrypted connections.
 
         Raises:
@@ -93,7 +94,7 @@ class Access:
 
     @property
     def has_token(self) -> bool:
-        """Whether a token is sent."""
+        """Return whether a token is sent."""
         return self.token is not None or self.token_file is not None
 
     def check(self) -> None:

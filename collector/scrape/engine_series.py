@@ -1,7 +1,8 @@
 """The series of engines on /metrics: one table per kind of engine, for all versions.
 
-A field has alternatives, the best first, because names change and newer versions separate what
-older ones combine. The first alternative in an answer counts; without any, the field is unknown.
+A field has alternatives, the best first, because names change and newer versions split series. The
+first alternative that an answer contains is used. If the answer contains none of them, the field is
+unknown.
 Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
 its documentation for names before 0.12; SGLang, "Production metrics" and
 `srt/observability/metrics_collector.py`; Text Generation Inference, "Metrics"; Triton's
@@ -20,7 +21,7 @@ class Series:
     Attributes:
         name: the sample's full name, including `_total`.
         where: labels that it must have; values are summed over other labels.
-        over: the series of which its value is a share.
+        over: a series by which this one is divided; None for no division.
     """
 
     name: str
@@ -34,9 +35,10 @@ class EngineTable:
 
     Attributes:
         name: of the software.
-        engine_labels: labels with the engine's number; without any of them it is engine 0.
-        model_label: label with the model's name; None if there is none.
-        rank_labels: labels of workers that report the same value; the highest counts.
+        engine_labels: labels that contain the engine's number; a series without these labels
+            belongs to engine 0.
+        model_label: label with the model's name; None without such a label.
+        rank_labels: labels of workers that report the same value; the highest value is used.
         fields: field of `EngineSample` → its alternatives.
     """
 

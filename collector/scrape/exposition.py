@@ -1,4 +1,4 @@
-"""An answer of /metrics → the state of the engines behind it.
+"""Parses an answer of /metrics to the state of its engines.
 
 Pure. prometheus_client parses only the lines that a table names, because an answer may have a
 hundred thousand others. An impossible value is left unknown, and counted.
@@ -80,7 +80,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
             yield from family.samples
     except ScrapeError:
         raise
-    # The parser has no error class of its own; a bad line may raise anything.
+    # The parser has no error class; a malformed line may raise any exception.
     except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 
@@ -121,7 +121,8 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # If several models have one number, gauges and totals are the engine's in total.
+            # If several models have the same engine number, gauges and totals are sums for the
+            # engine.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
@@ -134,7 +135,7 @@ def _fill(
 def _values(
     table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
 ) -> dict[Engine, float]:
-    """Return each engine's sum over other labels of the highest value among its ranks."""
+    """Return each engine's value: the highest among its ranks, summed over other labels."""
     parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

@@ -1,8 +1,8 @@
 """Scrapes each target every few seconds and passes the samples to the sink.
 
-One task per target, so a slow target delays only itself. Nothing waits for the store except one
-answer per target. If the store accepts nothing, that answer is lost and counted; totals make up
-for it.
+Each target has a separate task, so a slow target does not delay others. A target's next scrape
+waits until its last answer is stored. If the store does not accept an answer, the answer is lost
+and counted; the next one has the totals.
 """
 
 import asyncio
@@ -28,12 +28,14 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Much longer than one round of all discoveries, each of which takes 5 s if its DNS is down."""
+"""Maximum usual time between two successful discoveries. A discovery takes 5 s without DNS."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""For this long after the instrumentation's last sample of a replica, its scrapes are ignored."""
+"""Scrapes of a replica are ignored for this time after the last sample of its instrumentation."""
 PROCESS: Final = 0
-"""A scrape reports a server, not one of its processes."""
+"""The process number of scraped samples, because a scrape describes a server and not one of its
+processes.
+"""
 
 
 @dataclass(slots=True)
@@ -42,13 +44,13 @@ class TargetState:
 
     target: Target
     up: bool | None = None
-    """None before the first scrape."""
+    """Whether the last scrape succeeded; None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """By `Reason`."""
+    """Number of failures by `Reason`."""
 
     @property
     def url(self) -> str:
@@ -104,7 +106,7 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the instrumented replicas, whose samples have more values than a scrape's."""
+        """Record the instrumented replicas, because their own samples are preferred to scrapes."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
         # Only targets, because senders could invent any number of names.
@@ -112,7 +114,7 @@ class Scraper(Listener):
             self._ours_unix_ns[replica] = now_unix_ns
 
     def discoveries(self) -> dict[str, bool]:
-        """Whether each discovery last returned its targets; only those that have run."""
+        """Return whether the last run of each discovery succeeded."""
         return {
             discovery.name: discovery.name not in self.lost
             for discovery in self._discoveries
@@ -120,8 +122,8 @@ class Scraper(Listener):
         }
 
     def report(self) -> list[TargetState]:
-        """Return the state of each target, by address."""
-        # Copy first: /metrics calls this on another thread, while targets come and go.
+        """Return the state of each target, sorted by address."""
+        # Copied first, because /metrics calls this on another thread while targets change.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -132,7 +134,7 @@ class Scraper(Listener):
                 await self.look()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` raises nothing, so other code cancelled the task.
+                    # `ask` never raises, so other code cancelled the task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -221,7 +223,7 @@ class Scraper(Listener):
         ]
         try:
             await asyncio.wrap_future(self._sink.submit([], samples))
-        except Exception as error:  # any failure of the writer: the next scrape comes soon
+        except Exception as error:  # any failure of the writer: the next scrape follows
             raise ScrapeError(Reason.NOT_STORED) from error
         for listener in self._listeners:
             try:
@@ -257,8 +259,9 @@ class Scraper(Listener):
         process_started_s: float | None,
         at_unix_ns: int,
     ) -> int:
-        """Return since when the totals count: the server's start time, or else the first scrape;
-        a new time if a total decreased."""
+        """Return the start time of the totals: the server's start time if known, otherwise the time
+        of the first scrape. If a total decreased, return a new time.
+        """
         reported_unix_ns = 0
         # Compared as seconds, because infinity cannot be an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:

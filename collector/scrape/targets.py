@@ -115,7 +115,7 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    """None for the system's resolver."""
+    """The DNS resolver; None for the system's."""
     access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
@@ -155,7 +155,8 @@ class File:
 
     Attributes:
         path: of the file.
-        secrets: the folder in which the files it names must lie; None for its own folder.
+        secrets: the folder that must contain the files that it names; None for the folder of the
+            file itself.
         insecure: whether tokens may be sent over unencrypted connections.
     """
 

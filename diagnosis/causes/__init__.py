@@ -1,1 +1,1 @@
-"""One detector per cause: its symptoms, its share of the excess, its levers."""
+"""One detector per cause. A detector claims a share of the excess and gives evidence and levers."""

@@ -31,9 +31,10 @@ _FULLER: Final = 1.1
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the growth of requests received around a start, except the workload's own growth."""
+    """Return a claim on the growth of requests received around a start, except the growth that the
+    workload caused."""
     started = restarts(case)
-    if new_config_stays_slow(case):  # a deploy includes its restart
+    if new_config_stays_slow(case):  # The cause of a deploy includes the restart that it needs.
         brought = deploys(case)
         started = [start for start in started if start not in brought]
     if not started:
@@ -45,15 +46,16 @@ def detect(case: Case) -> Claim | None:
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _fuller(case):
-        # With an empty cache, requests wait for blocks only if there are fewer blocks: a separate
-        # cause.
+        # With an empty cache, requests wait for blocks only if the cache has fewer blocks than
+        # before. Too few blocks are a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():
-        # The other replicas' adapters and links carry its share as well.
+        # Meanwhile the other replicas serve the requests of the restarted one, so their adapters
+        # and links are busier as well.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(
         cause=ID,
@@ -74,6 +76,6 @@ def detect(case: Case) -> Claim | None:
 
 
 def _fuller(case: Case) -> bool:
-    """Whether more requests run at a time than in the baseline, as they do behind a backlog."""
+    """Return whether more requests run at a time than in the baseline, as after a backlog."""
     before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

@@ -29,18 +29,20 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Terms that only certain arguments can lengthen, with the prefixes of these arguments."""
+"""Terms that only certain arguments can lengthen, and the prefixes of the names of these
+arguments."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the growth of requests with a new configuration, except the workload's own growth."""
+    """Return a claim on the growth of requests with a new configuration, except the growth that the
+    workload caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
     new = case.slow.label("config").is_any(configs)
     if not new.any():
         return None
-    # A deploy includes its restart.
+    # The cause of a deploy includes the restart that it needs.
     restarted = around_starts(case, deploys(case))
     deployed = new | restarted
     changed = _changed(case, configs)
@@ -48,8 +50,8 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # After its restart, the change does not explain what the traffic brought, nor terms that none
-    # of the changed arguments affects.
+    # Once the servers are warm again, the change explains neither the growth that the traffic
+    # caused nor terms that no changed argument affects.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
     if changed and not any(_affects(difference, _OF_CACHE) for difference in changed):
@@ -78,7 +80,8 @@ def detect(case: Case) -> Claim | None:
 
 
 def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
-    """Log of the requests that ran at a time before over the number allowed now."""
+    """Return the logarithm of a ratio: the requests that ran at a time in the baseline, divided by
+    the number that is allowed now."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )
@@ -90,7 +93,7 @@ def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
 def _affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # fewer sequences need less memory
+        return False  # A smaller batch needs less memory.
     return name.startswith(parts)
 
 
@@ -106,7 +109,7 @@ def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may bring replicas with new names; their predecessors ran the same model.
+    # A deploy may give replicas new names. Their predecessors ran the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

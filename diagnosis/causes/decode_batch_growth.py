@@ -1,4 +1,4 @@
-"""More sequences, or longer ones, decode in the same steps: each token takes longer."""
+"""More or longer sequences decode in the same steps, so each token takes longer."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -13,17 +13,18 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the time that others' decodes add to a step."""
+    """Return a claim on the step time that decodes of other requests add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     if case.question.metric is Metric.E2E and case.workload.outputs_grew:
-        chosen.remove(drivers.OUTPUTS)  # for E2E, longer answers are the root cause
-    # If nothing else grew, more tokens of others in a step are the batch's own growth.
+        chosen.remove(drivers.OUTPUTS)  # For E2E, longer answers are the root cause.
+    # If no other driver grew, more tokens of other requests in a step are the growth of the batch
+    # itself.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
-    # More concurrent requests also bring their prefills into the decodes' steps. As long as these
-    # are the smaller part, they count as growth of the batch.
+    # More concurrent requests also add prefills to the steps of running decodes. As long as these
+    # prefills are the smaller part, they are attributed to the growth of the batch.
     prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
     where, who, limit = tenant_evidence(case, "output_tokens")
     return Claim(

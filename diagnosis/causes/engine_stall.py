@@ -1,4 +1,4 @@
-"""The engine stood still: all of its requests wait at the same instant, whatever their work."""
+"""The engine stopped for a moment, and all of its requests waited at the same time."""
 
 import numpy as np
 
@@ -15,7 +15,8 @@ SUMMARY = "the engine stood still: all its requests waited at the same time, wha
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim step time that no work explains, and waiting during it."""
+    """Return a claim on the part of the step time that no work explains, and on the waiting during
+    that time."""
     if steady_surplus(case) or adapters_are_loading(case):
         return None
     standing = stalled_while_queued_s(case)
@@ -33,7 +34,8 @@ def detect(case: Case) -> Claim | None:
         weights={
             **seats,
             "handoff": np.maximum(seats.get("handoff", 0.0), while_handed),
-            # A request may arrive after the stall and still wait behind one that it delayed.
+            # A request may arrive after the stall and still wait behind a request that the stall
+            # delayed.
             **{
                 term: np.maximum(seats.get(term, 0.0), while_queued)
                 for term in (*OF_SEATS, "queue_step", "queue_budget")

@@ -11,7 +11,8 @@ SUMMARY = "the API server's own work (parsing, templates, tokenising) delays req
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the time before the engine, and the writing of answers if it grew as well."""
+    """Return a claim on the time before the engine, and on the time to write answers if that time
+    grew as well."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:

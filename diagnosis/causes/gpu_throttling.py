@@ -9,11 +9,13 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""Share of the baseline's clock below which a drop is not ordinary boost variation."""
+"""A clock below this share of the baseline's clock is lower than ordinary boost variation
+explains."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the slower pace on replicas whose clocks or throttle reasons show it."""
+    """Return a claim on the slowdown of replicas whose clocks or throttle reasons show this
+    cause."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None

@@ -10,7 +10,7 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the queue for blocks."""
+    """Return a claim on the time that requests wait for KV blocks."""
     if case.grown_s("queue_kv") <= 0:
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

@@ -10,7 +10,7 @@ SUMMARY = "requests wait for keys and values from another server or store"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the hold time of requests that fetch their keys and values."""
+    """Return a claim on the time that requests wait for remote keys and values."""
     fetching_before, fetching_now = case.mean("fetching_kv")
     fetched = fetches_kv(case)
     fetching = (fetching_now or 0.0) > (fetching_before or 0.0)

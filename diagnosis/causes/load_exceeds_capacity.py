@@ -1,4 +1,5 @@
-"""More requests than the servers have places for: requests of every size queue."""
+"""The servers receive more requests than they have places for, so requests of every size wait in
+the queue."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,11 +12,11 @@ SUMMARY = "more requests than the servers have places for: requests of every siz
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the queue that the growth of the request rate drives."""
+    """Return a claim on the queueing that the growth of the request rate caused."""
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()
-        if not term.startswith("decode_")  # claimed by decode_batch_growth
+        if not term.startswith("decode_")  # decode_batch_growth claims this term
     }
     if not weights:
         return None

@@ -11,8 +11,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the wait for others' prefill before the first token, as far as a few long prompts cause
-    it."""
+    """Return a claim on the part of the wait before the first token that the prefill of a few long
+    prompts causes."""
     of_few = few_prompts_share(case)
     before = {
         name: share * of_few

@@ -1,4 +1,4 @@
-"""The answers became longer: each token is as quick as before, but there are more of them."""
+"""The answers became longer. Each token is as quick as before, but there are more of them."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,12 +11,14 @@ SUMMARY = "the answers became longer: each token is as quick as before, but ther
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the time of the additional tokens, and the places that they occupy."""
+    """Return a claim on the time of the additional tokens, and on the wait for the places in the
+    batch that longer answers occupy."""
     if not case.workload.outputs_grew:
         return None
     weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.question.metric is Metric.E2E:
-        # For E2E, concurrent longer answers belong here; per token they are decode_batch_growth's.
+        # For E2E, the delay by concurrent longer answers belongs to this cause. For the time per
+        # token, decode_batch_growth claims this delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,

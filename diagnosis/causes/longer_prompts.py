@@ -12,16 +12,14 @@ SUMMARY = "the prompts became longer: the servers run as before but have more to
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the prefill of the additional tokens.
-
-    If all prompts grew, also claim what they cost each other.
-    """
+    """Return a claim on the prefill time of the additional tokens. If all prompts grew, the claim
+    includes the delay that they cause each other."""
     if not case.workload.prompts_grew:
-        return None  # only the slow requests are longer
+        return None  # Only the slow requests have longer prompts, not all requests.
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # prefill_interference claims the decodes that they stretch.
+        # The cause prefill_interference claims the time of longer decodes.
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()

@@ -11,12 +11,12 @@ SUMMARY = "requests for rare adapters wait until their adapter has replaced anot
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the hold time of requests that need an adapter."""
+    """Return a claim on the time that requests wait until their adapter is loaded."""
     adapter = waits_for_adapter(case)
     loading = adapters_are_loading(case)
     if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
-    # An adapter is loaded between two steps; all requests stand still meanwhile.
+    # An adapter is loaded between two steps, and all requests wait meanwhile.
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,

@@ -1,11 +1,13 @@
-"""Find causes that a larger one masks: their requests are slow, but not among the slowest.
+"""Find causes that a larger cause hides: their requests are slow, but not among the slowest.
 
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
 delayed many more requests, and would be found only after the first is fixed. So the detectors run
-again on a wider tail. Each claim is then rated by what the slow requests' mean would be with this
-cause alone, and without it. Removing a cause may move other requests into the tail, so shares of
-the slowest requests do not show this. A masked cause adds little to the other causes, but much when
-alone. Its share is the mean of the two, divided by what all causes add.
+again on a wider tail. For each claim, two numbers are computed: the time that its cause adds to the
+slow requests' mean when it is the only cause, and the time that it adds when all other causes are
+present. Shares of the slowest requests do not show these numbers, because removing a cause may move
+other requests into the tail. A masked cause adds much when it is alone, but little when the other
+causes are present. Its share is the mean of the two numbers, divided by the time that all causes
+add together.
 
 Source: the mean of the two is the Shapley value (1953) of a two-player game: the cause against all
 others.
@@ -29,11 +31,12 @@ LEAST: Final = 0.08
 """Smaller shares are not reported: in a wide tail, small claims are mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
-"""Highest ratio of what a masked cause adds to the other causes to what it adds alone."""
+"""A cause is masked if the time that it adds to the other causes is below this share of the time
+that it adds alone."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share of the first cause in the wider tail. Below it, the wider tail shows a different
-problem, and the slowest requests take precedence."""
+"""Minimum share that the first cause must have in the wider tail. Below it, the wider tail has a
+different problem, and only the slowest requests are explained."""
 
 
 class MaskedCause(NamedTuple):
@@ -42,7 +45,7 @@ class MaskedCause(NamedTuple):
     claim: Claim
     share: float
     alone_s: float
-    """What this cause alone would add to the slow requests' mean."""
+    """Seconds that this cause alone would add to the slow requests' mean."""
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
@@ -62,12 +65,12 @@ def masked_causes(
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
-    """Return the masked causes.
+    """Return the causes that the slowest requests hide.
 
     Args:
         wide: the case with the wider tails of window and baseline.
         slow: the window's requests.
-        share: the share of them that is slow.
+        share: the share of the window's requests that is slow.
         named: the causes of the slow requests, largest first; at least one.
     """
     claims = all_claims(wide)
@@ -85,7 +88,7 @@ def masked_causes(
 
 
 class _WithoutCauses:
-    """The slow requests' mean if some causes had not occurred."""
+    """Computes the slow requests' mean as if some causes had not occurred."""
 
     def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
         weights = divide_terms(claims, len(wide.slow))
@@ -100,13 +103,14 @@ class _WithoutCauses:
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, place: int) -> tuple[float, float]:
-        """Return what a cause adds alone, and what it adds to all others."""
+        """Return the seconds that a cause adds when it is alone, and the seconds that it adds when
+        all other causes are present."""
         alone, others = self._with_and_without(place)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
     def of_all(self, place: int) -> float:
-        """Return a cause's share: the mean of both numbers, divided by what all causes add
-        together."""
+        """Return a cause's share: the mean of the two numbers of `adds_s`, divided by the time that
+        all causes add together."""
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""The answer is ready, but the client or the network takes it slowly."""
+"""The answer is ready, but the client or the network is slow to receive it."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.growth.case import Case
@@ -9,9 +9,9 @@ SUMMARY = "the answer is ready, but the client or the network takes it slowly"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the time between the last token and the last byte."""
+    """Return a claim on the time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    # Before the first byte, only the API server itself can delay delivery.
+    # Only the API server itself can delay the delivery of the first byte.
     if (
         case.question.metric is not Metric.E2E
         or delivery <= 0

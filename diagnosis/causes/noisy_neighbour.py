@@ -9,13 +9,12 @@ ID = "noisy_neighbour"
 SUMMARY = "another process uses the same GPU or CPUs; their clocks are unchanged"
 
 _FOREIGN_CPUS = 0.3
-"""Additional CPUs used by other processes, compared with the baseline, that count as
-interference."""
+"""Minimum increase of the CPUs used by other processes, compared with the baseline."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the slower pace on replicas with foreign GPU processes, a busy host or stolen CPU
-    time."""
+    """Return a claim on the slowdown of replicas with foreign GPU processes, a busy host or stolen
+    CPU time."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None

@@ -1,4 +1,4 @@
-"""Running requests lose their KV blocks to others and are computed again."""
+"""Running requests lose their KV blocks to other requests and are computed again."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,11 +11,12 @@ SUMMARY = "running requests lose their KV blocks to others and are computed agai
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the time spent evicted and recomputing, and the wait for evicted requests' places."""
+    """Return a claim on the time that requests are evicted or computed again, and on the wait for
+    places in the batch that evicted requests will take."""
     seats = wait_weights(case, drivers.PREEMPTION)
     if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        # A request may wait for an evicted one's place without being evicted. A wait for blocks is
-        # a wait for the memory that both lack.
+        # A request that was never evicted may wait for the place of an evicted request. A wait for
+        # blocks has the same reason as an eviction: there is too little memory.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None

@@ -12,8 +12,8 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim what others' prefills cost decodes, as far as longer prompts or more of them drive
-    it."""
+    """Return a claim on the delay of decodes by other requests' prefills, to the extent that longer
+    or more prompts cause it."""
     shares = drivers.for_prefill(case)
     share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     if case.grown_s("decode_others_prefill") <= 0 or not share:

@@ -1,4 +1,4 @@
-"""Fewer prompt tokens are found in the prefix cache; they are computed instead."""
+"""Fewer prompt tokens are found in the prefix cache, so more of them are computed."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,7 +11,8 @@ SUMMARY = "fewer prompt tokens are found in the prefix cache; they are computed 
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the prefill of tokens that are no longer cached, and what others' misses cost."""
+    """Return a claim on the prefill time of tokens that are no longer cached, and on the delay by
+    the misses of other requests."""
     if case.demand.log_uncached <= 0.02:
         return None
     return Claim(

@@ -10,7 +10,8 @@ SUMMARY = "the router sends one replica more than its share, and requests wait o
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim what the replica's growth beyond the fleet's drives."""
+    """Return a claim on the delay that the growth of a replica's traffic causes, to the extent that
+    it exceeds the fleet's growth."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_replicas:
         return None

@@ -1,4 +1,4 @@
-"""One GPU of a replica lags; the others of its group wait for it in every step."""
+"""One GPU of a replica is slow; the other GPUs of its group wait for it in every step."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_outlier
@@ -9,11 +9,13 @@ ID = "slow_rank"
 SUMMARY = "one GPU of a replica lags; the others of its group wait for it in every step"
 
 _APART = 0.15
-"""Difference from its peers' activity, as a ratio of theirs, that makes a rank an outlier."""
+"""A rank is an outlier if its activity differs from its peers' median by at least this share of the
+median."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim the slower pace where one GPU's activity differs from its peers'."""
+    """Return a claim on the slowdown of replicas where one GPU's activity differs from its peers'
+    activity."""
     times = slow_replicas_showing(case, _shows)
     if not times:
         return None

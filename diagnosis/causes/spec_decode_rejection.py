@@ -1,4 +1,4 @@
-"""Fewer drafted tokens are accepted: each step yields fewer tokens, so each token takes longer."""
+"""Fewer drafted tokens are accepted. Each step yields fewer tokens, so each token takes longer."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -11,13 +11,14 @@ SUMMARY = "fewer drafted tokens are accepted: a step yields fewer tokens, so eac
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim slower tokens as far as prefill keeps its pace, and the wait for the places they
-    occupy."""
+    """Return a claim on the time of slower tokens if prefill is as fast as before, and on the wait
+    for the places in the batch that slower requests occupy longer."""
     share = drivers.drafts_share(case)
     if not share:
         return None
     prefill, decode = case.slowdowns
-    # The same tokens take more steps, and in these they meet more of the others' work.
+    # The same number of tokens needs more steps, and these steps contain more work of other
+    # requests.
     beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,

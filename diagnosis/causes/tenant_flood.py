@@ -11,7 +11,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 
 
 def detect(case: Case) -> Claim | None:
-    """Claim what the growth of one tenant's request rate drives."""
+    """Return a claim on the delay that the growth of one tenant's request rate causes."""
     tenant = case.demand.tenant
     if tenant is None or not flooded(case):
         return None

@@ -1,1 +1,2 @@
-"""What the detectors share: measurements of the case, and the drivers of each kind of wait."""
+"""Measurements that several detectors use: drivers of each kind of wait, restarts, stalls,
+levers."""

@@ -1,4 +1,4 @@
-"""Cache per case: several detectors use the same results.
+"""A cache of the results that several detectors use.
 
 Pure: the cache is part of the case.
 """
@@ -13,7 +13,7 @@ _Found = TypeVar("_Found")
 
 
 def cached_per_case(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
-    """Compute a function of the case once, however many detectors call it."""
+    """Wrap a function of a case, so that it runs only once for each case."""
 
     @wraps(find)
     def found(case: Case) -> _Found:

@@ -1,8 +1,10 @@
-"""The drivers of each kind of wait: what raised the demand for what the requests wait for.
+"""The drivers of each kind of wait. A driver is a change that raised the demand for the resource
+that requests wait for.
 
-Pure. A queue's cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower steps.
-Each driver gets its share of the sum of their logarithms. Only drivers that grew get a share; if
-none grew, the wait stays unexplained.
+Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
+hits, slower steps. The demand is a product of factors, so the logarithms of their growth add up.
+Each driver's share is its logarithm divided by the sum of the logarithms. Only drivers that grew
+get a share. If no driver grew, the wait stays unexplained.
 """
 
 from collections.abc import Mapping
@@ -27,28 +29,30 @@ STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""The drivers that add work to a batch. The others lengthen the same work or move it elsewhere."""
+"""Drivers that add work to a batch. The other drivers lengthen the same work or move it to another
+replica."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
-"""The drivers that come from outside the server."""
+"""Drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
 """Shares by driver; they sum to 1."""
 
 _NOISE: Final = 0.08
-"""A logarithm that an ordinary hour shows by chance."""
+"""A logarithm up to this value occurs by chance in an ordinary hour."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""Acceptance below this multiple of the baseline's counts as a drop."""
+"""An acceptance rate below this multiple of the baseline's is a drop."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
-"""Minimum number of requests to use their quickest twentieth."""
+"""Minimum number of requests for a quickest twentieth."""
 
 
 @cached_per_case
 def for_prefill(case: Case) -> DriverShares:
-    """Drivers of prefill work: rate × prompt × uncached share × slowdown."""
+    """Return the share of each driver in the growth of prefill work. The work is a product: rate ×
+    prompt length × uncached share × slowdown."""
     demand = case.demand
     return _shares(
         case,
@@ -63,10 +67,11 @@ def for_prefill(case: Case) -> DriverShares:
 
 
 def _log_of_stalls(case: Case) -> float:
-    """Log of step time with stalls over without.
+    """Return the logarithm of a ratio: the step time with stalls, divided by the step time without
+    stalls.
 
-    Requests that arrive during a stall start together when it ends, and each waits for the others'
-    prefill.
+    Requests that arrive during a stall start together when it ends, so each waits for the prefills
+    of the others.
     """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
@@ -74,9 +79,10 @@ def _log_of_stalls(case: Case) -> float:
 
 @cached_per_case
 def for_frontend(case: Case) -> DriverShares:
-    """Drivers of the API server, a single process: rate × prompt × time per prompt token.
+    """Return the share of each driver in the growth of the API server's work. The work is a
+    product: rate × prompt length × time per prompt token. The API server is a single process.
 
-    The time per token comes from the requests that did not wait there.
+    The time per token is measured on requests that did not wait in the API server.
     """
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
@@ -90,7 +96,8 @@ def for_frontend(case: Case) -> DriverShares:
 
 
 def _quick_s_a_token(requests: Requests) -> float | None:
-    """Return the front end's time per prompt token for requests that wait for nothing else."""
+    """Return the API server's seconds per prompt token, from requests that did not wait in the API
+    server."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
     return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
@@ -98,11 +105,13 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: Case) -> DriverShares:
-    """Drivers of adapter slots: number of adapters × rate × time that each is in use."""
+    """Return the share of each driver in the growth of the demand for adapter slots. The demand is
+    a product: number of adapters × rate × time that a request uses its adapter."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
-    # Loading an adapter stops the engine, so the longer use caused by stalls is the adapters' own.
+    # Loading an adapter stops the engine, so the adapters themselves cause the longer use due to
+    # stalls.
     own = seats.pop(STALL, 0.0)
     if more <= _NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
@@ -115,8 +124,9 @@ def for_adapters(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: Case) -> DriverShares:
-    """Drivers of KV blocks: rate × time that a request keeps its blocks × tokens that only it
-    holds, over the number of blocks."""
+    """Return the share of each driver in the growth of the demand for KV blocks. The demand is rate
+    × time that a request keeps its blocks × tokens that only this request uses, divided by the
+    number of blocks."""
     before_tokens, now_tokens = _held_tokens(case.before), _held_tokens(case.hot_requests)
     more = log(now_tokens / before_tokens) if before_tokens and now_tokens else 0.0
     demand = case.demand
@@ -134,8 +144,8 @@ def for_blocks(case: Case) -> DriverShares:
     if demand.log_slow_replicas > _NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
-    # Load beyond the cache's capacity is what this cause means, unless there are fewer blocks as
-    # well.
+    # Load beyond the cache's capacity is the cause kv_cache_exhausted itself. So it is a driver
+    # only if the cache also has fewer blocks.
     fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
@@ -143,14 +153,16 @@ def for_blocks(case: Case) -> DriverShares:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens that a request alone keeps in the cache, halfway through."""
+    """Return the mean number of tokens that a request alone keeps in the cache, halfway through its
+    run."""
     held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = held[np.isfinite(held)]
     return float(known.mean()) if known.size else None
 
 
 def _log_of_fewer_blocks(case: Case, more: float) -> float:
-    """Log of the decrease in cache capacity, from the usage with the number of running requests."""
+    """Return the logarithm of the decrease in cache capacity. It is computed from the cache usage
+    and the number of running requests."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -161,7 +173,8 @@ def _log_of_fewer_blocks(case: Case, more: float) -> float:
 
 
 def demand_share(case: Case, log_of_another: float) -> float:
-    """Divide a cause between growth of demand and loss of capacity; return the share of demand.
+    """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
+    rest.
 
     `log_of_another` is the logarithm by which capacity fell.
     """
@@ -176,9 +189,11 @@ def _log_residence(case: Case) -> float:
 
 
 def _adapters(requests: Requests) -> float | None:
-    """Return the effective number of adapters in use, times the share of requests that need one.
+    """Return the effective number of adapters in use, times the share of requests that need an
+    adapter.
 
-    The effective number is the number of equally used adapters with the same entropy.
+    The effective number is the number of equally used adapters whose distribution has the same
+    entropy.
     """
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
@@ -191,9 +206,10 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: Case) -> DriverShares:
-    """Drivers of the network link for keys and values: rate × tokens fetched × time per token.
+    """Return the share of each driver in the growth of the demand for the network link. The demand
+    is a product: rate × tokens fetched × time per token.
 
-    The time per token comes from the quickest transfers, which did not wait.
+    The time per token is measured on the quickest transfers, which did not wait.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -213,7 +229,8 @@ def for_link(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_step(case: Case) -> DriverShares:
-    """Drivers of the wait for the current step to end: what made the ordinary step longer."""
+    """Return the share of each driver in the growth of the wait for the current step, by the
+    seconds that it adds to an ordinary step."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -228,10 +245,11 @@ def for_step(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: Case) -> DriverShares:
-    """Drivers of places in the batch: rate × time that a request keeps its place."""
+    """Return the share of each driver in the growth of the demand for places in the batch. The
+    demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # What others' decodes add is the growth of the batch itself and has no driver. A smaller batch
-    # does not excuse longer own work either.
+    # More decodes of other requests are the growth of the batch itself, so they are not a driver. A
+    # smaller batch does not offset longer own work.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -251,10 +269,10 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverS
 
 
 def _of_rate(case: Case) -> DriverShares:
-    """Divide the growth of the rate.
+    """Return the share of each driver in the growth of the request rate.
 
-    The fleet's growth belongs to one tenant or to all. The skew's growth belongs to the router, or
-    to a server that is away while the others serve its share.
+    The fleet's growth is attributed to one tenant or to all. Growth of the slow replicas' share is
+    attributed to the router, or to a server that is away while the others serve its share.
     """
     demand = case.demand
     skew = away = 0.0
@@ -290,7 +308,7 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: Case) -> dict[str, float]:
-    """Return the seconds that each driver adds to the time a request keeps its place."""
+    """Return the seconds that each driver adds to the time that a request keeps its place."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -317,7 +335,8 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 def drafts_share(case: Case) -> float:
     """Return the share of the decode slowdown caused by fewer accepted drafts.
 
-    This is the slowdown beyond that of prefill; 0 if as many drafts are accepted as before.
+    This is the part of the decode slowdown that prefill does not show. 0 if as many drafts are
+    accepted as before.
     """
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns

@@ -1,6 +1,6 @@
-"""Measurements of GPUs and hosts, before and now.
+"""Measurements of GPUs and hosts, in the baseline and in the window.
 
-Pure. Each function returns (before, now); None is unknown.
+Pure. Each function returns (before, now). None means an unknown value.
 """
 
 import numpy as np
@@ -40,8 +40,8 @@ def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
 
 
 def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return the largest deviation of a GPU from its replica's other GPUs, before and now, and its
-    name.
+    """Return the largest deviation of a GPU from its replica's other GPUs, before and now, and the
+    GPU's name.
 
     The deviation is relative to the others' median. None if no replica has several GPUs.
     """

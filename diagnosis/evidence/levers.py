@@ -1,4 +1,5 @@
-"""Levers with the present value of a flag and the value to try, if the engine's start reports it.
+"""Levers: actions with a flag, its present value and the value to try. The engine's start reports
+the present value.
 
 Pure.
 """
@@ -23,7 +24,7 @@ ARGUMENT_OF: Final = {
 
 
 def in_force(case: Case, flag: str) -> Argument | None:
-    """Return the present value at the slow requests' servers; None if no start reports it."""
+    """Return a flag's present value at the slow requests' servers; None if no start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (

@@ -1,6 +1,7 @@
-"""Changes measured outside the times when a server was away or not yet warm.
+"""Measure changes outside the times when a server was away or not yet warm.
 
-Pure. A restart causes misses and skew. Changes that are not due to it appear outside its time.
+Pure. A restart causes cache misses and skew. If such a change has another cause, it also appears
+outside the restart.
 """
 
 from math import log
@@ -16,17 +17,20 @@ _FEWEST = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Return whether prompts became longer over the whole window: a minute has too few huge
-    ones."""
+    """Return whether prompts became longer over the whole window.
+
+    One minute contains too few very long prompts to decide.
+    """
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 
 
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
-    """Log growth of the slow replicas' share of the traffic while no server is away.
+    """Return the logarithm of the growth of the slow replicas' share of the traffic, while no
+    server is away.
 
-    While one is away, the others get its share.
+    While a server is away, the others receive its share.
     """
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
@@ -42,6 +46,7 @@ def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: Case) -> float:
-    """Log growth of prefill due to misses, over the requests that did not meet an empty cache."""
+    """Return the logarithm by which misses lengthened prefill, measured on requests that did not
+    meet an empty cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

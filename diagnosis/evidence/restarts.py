@@ -1,4 +1,4 @@
-"""Engine starts that affect the slow requests.
+"""Engine starts that may have delayed the slow requests.
 
 Pure.
 """
@@ -15,21 +15,24 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
-"""A start up to this long before the window may still affect it."""
+"""A start up to this many seconds before the window may still affect the window."""
 _WARM_S = 120.0
 _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""Standard errors beyond `_MORE` times the baseline's slow requests."""
+"""The number of slow requests must exceed `_MORE` times the baseline's number by this many standard
+errors."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
-"""How long the other replicas serve a starting server's share, if this is not reported."""
+"""If no outage is reported, a server is assumed to be away for this many seconds before its
+start."""
 _PAUSE_S = 5.0
 
 
 def restarts(case: Case) -> list[EngineStart]:
-    """Return the starts in or just before the window, of replicas that served in the baseline."""
+    """Return the starts in or just before the window. Include only replicas that also served
+    requests in the baseline."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -46,9 +49,10 @@ def restarts(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """(n,) seconds from the nearest start of a request's engine to the request; negative before it.
+    """Return the seconds from the nearest start of a request's engine to the request, shape (n,);
+    negative before the start.
 
-    If its own engine did not start, the nearest start of another replica counts.
+    If that engine did not start, the nearest start of another replica is used.
     """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)
@@ -62,7 +66,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return how long after a start its queue is back to normal; at most two minutes."""
+    """Return how many seconds after a start the queue is back to normal; at most 120."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -76,7 +80,8 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # The end of the first period of queueing; pauses of up to `_PAUSE_S` are allowed in it.
+        # Find the end of the first period of queueing. The period may contain pauses of up to
+        # `_PAUSE_S`.
         end = _LEAST_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -89,14 +94,17 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: Case, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """(n,) whether each slow request (or other request) arrived while a server was away or not
-    warm."""
+    """Return whether each request arrived while a server was away or not yet warm, shape (n,).
+
+    `requests` defaults to the slow requests.
+    """
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
 def cold(case: Case) -> BoolArray:
-    """(n,) whether each of the window's requests met a server within two minutes of its start."""
+    """Return whether each of the window's requests met a server within two minutes of its start,
+    shape (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -110,8 +118,8 @@ def cold(case: Case) -> BoolArray:
 
 
 def while_a_server_was_away(case: Case) -> BoolArray:
-    """(n,) whether each of the window's requests arrived while a server was away or had just
-    returned."""
+    """Return whether each of the window's requests arrived while a server was away or had just
+    returned, shape (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -123,8 +131,8 @@ def while_a_server_was_away(case: Case) -> BoolArray:
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
     """Return, by term, the share of the growth around starts that also appears at other times.
 
-    It is measured over the slowest requests of those times, and is not due to the starts. Empty if
-    there are too few such requests.
+    The share is measured over the slowest requests at other times, so the starts do not cause it.
+    Empty if there are too few such requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -141,12 +149,12 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(elsewhere[place] / here[place]), 0.0), 1.0)
         for place, term in enumerate(TERMS)
-        if here[place] > 0 and not term.endswith("_stall")  # first batch shapes may come late
+        if here[place] > 0 and not term.endswith("_stall")  # the first batch shapes may come late
     }
 
 
 def new_configs(case: Case) -> tuple[str, ...]:
-    """Return the configurations of slow requests that the baseline did not have."""
+    """Return the configurations of slow requests that do not occur in the baseline."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
@@ -154,9 +162,10 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def deploys(case: Case) -> list[EngineStart]:
-    """Return the starts that introduced a new configuration: the first with it on each engine.
+    """Return the starts that introduced a new configuration: on each engine, the first start with
+    it.
 
-    A later start with the same arguments has another reason.
+    A later start with the same arguments is not a deploy.
     """
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
@@ -169,9 +178,10 @@ def deploys(case: Case) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: Case) -> bool:
-    """Return whether requests with a new configuration stay slower than before after its warm-up.
+    """Return whether requests with a new configuration stay slower than before, once the servers
+    are warm.
 
-    The slowest requests mostly belong to the warm-up, and do not show what comes after it.
+    Most of the slowest requests arrive before the servers are warm, so they do not show this.
     """
     configs = new_configs(case)
     if not configs:

@@ -1,7 +1,6 @@
-"""The machine's slowdown: what a slower GPU or CPU does to every part of a step.
+"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
 
-Pure. The detectors of the single causes use clocks, GPU activity and foreign processes to
-distinguish them.
+Pure. The detectors use clocks, GPU activity and foreign processes to distinguish the reasons.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,15 +15,17 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Slowdown that two ordinary hours may differ by."""
+"""Two ordinary hours may differ by up to this slowdown."""
 _MOST_REPLICAS = 16
-"""Number of replicas that are examined separately."""
+"""Maximum number of replicas that are examined one by one."""
 _STEADY = 0.5
-"""Minimum ratio of the median second's surplus to the mean's, for a slowdown instead of a stall."""
+"""Minimum ratio of the surplus in a median second to the mean surplus. Below it, the surplus is a
+stall and not a slowdown."""
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return how many times slower the machine is; None if it is not, or if this is unknown."""
+    """Return how many times slower the machine is; None if it is not slower or the data is
+    missing."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -35,7 +36,7 @@ def slowdown_of(case: Case) -> float | None:
 
 
 def steady_surplus(case: Case) -> bool:
-    """Return whether steps take longer than their work explains nearly all the time.
+    """Return whether steps take longer than their work explains in nearly all seconds.
 
     A step model that has not yet adapted to a slower machine reports the slowdown as stalls.
     """
@@ -44,10 +45,10 @@ def steady_surplus(case: Case) -> bool:
 
 
 def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
-    """Return the slow replicas that show a cause's evidence, with their slowdown.
+    """Return the slowdown of each slow replica that shows a cause's evidence.
 
-    Replicas are examined one by one: two machines may be slow for different reasons, and the median
-    request of a slow and a quick machine describes neither.
+    Replicas are examined one by one. Two machines may be slow for different reasons, and the median
+    over a slow and a quick machine describes neither machine.
     """
     alone = len(case.slow_replicas) <= 1
     found = {}
@@ -62,7 +63,7 @@ def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str
 def weights_of_slow_replicas(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of these slowdowns, for the requests that each replica served."""
+    """Return the weights of these slowdowns, applied to the requests that each replica served."""
     if len(case.slow_replicas) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -78,7 +79,8 @@ def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArra
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
-    # A slower batch is also fuller. Its growth beyond the traffic's growth belongs to the slowdown.
+    # A slower machine also has a fuller batch. If the batch grew more than the traffic, the
+    # difference belongs to the slowdown.
     load = max(case.demand.log_slow_replicas, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

@@ -10,13 +10,14 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""Share of a sample's time below which a surplus is noise of the fit."""
+"""A surplus below this share of a sample's time is noise of the fit."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """(n,) seconds that the engine stood still while each slow request waited for it.
+    """Return the seconds that the engine was stopped while each slow request waited for it, shape
+    (n,).
 
-    If the engine is unknown, the mean over the replica's engines.
+    If a request's engine is unknown, use the mean over the replica's engines.
     """
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
@@ -39,7 +40,7 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # A stall is reported with the sample after it.
+            # The sample after a stall reports it.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")
             share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)
@@ -48,8 +49,11 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 
 
 def steadiness(case: Case) -> float | None:
-    """Return the surplus of the median hot sample over the mean: near 1 if every second shows it,
-    near 0 if few seconds have all of it; None if there is no noticeable surplus."""
+    """Return the median surplus of the hot samples, divided by their mean surplus.
+
+    The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
+    nearly all of it. None if there is no noticeable surplus.
+    """
     rise, busy = _hot(case)
     at_work = busy > 0.05
     if at_work.sum() < 5:
@@ -60,7 +64,7 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the surplus over the time that the work explains, in the hot samples."""
+    """Return the surplus divided by the time that the work explains, in the hot samples."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

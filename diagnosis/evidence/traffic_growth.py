@@ -1,4 +1,4 @@
-"""Attribute the growth of the traffic: to all tenants, one tenant's flood, or a few long prompts.
+"""Attribute growth of the traffic to all tenants, to one tenant's flood, or to a few long prompts.
 
 Pure.
 """
@@ -15,21 +15,22 @@ from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
 _NOISE: Final = 0.08
-"""A growth, or its logarithm, that an ordinary hour shows by chance."""
+"""A growth, or its logarithm, up to this value occurs by chance in an ordinary hour."""
 
 _FLOOD_SHARE: Final = 0.35
-"""Minimum share of the rate's growth."""
+"""Minimum share of the rate's growth that one tenant must cause."""
 _MOST: Final = 0.6
-"""Minimum share of the tenants' growth if the others' growth is only fluctuation."""
+"""If the other tenants only fluctuate, one tenant must cause at least this share of the tenants'
+growth."""
 _FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHER_KIND: Final = 2.0
-"""Multiple of the tenant's usual request size beyond which it is a different kind of traffic, not a
-flood of the usual."""
+"""The requests of a flood may be larger than the tenant's usual requests by up to this factor.
+Larger requests are a different kind of traffic."""
 _OTHERS_GREW: Final = 1.3
-"""Growth of the other tenants' rate up to which it counts as fluctuation between minutes."""
+"""A growth of the other tenants' rate up to this value counts as fluctuation between minutes."""
 _WAITS: Final = 0.1
-"""Minimum share of the growth that is waiting."""
+"""Minimum share of the growth that is waiting time."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -37,15 +38,15 @@ _WAITED_FOR: Final = (
 _FEWEST: Final = 10
 """Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""Share of the prompts' growth by which mean and median may differ by chance."""
+"""Mean and median may differ by chance by up to this share of the prompts' growth."""
 
 
 @cached_per_case
 def flooded(case: Case) -> bool:
     """Return whether one tenant floods the servers.
 
-    It sends more of its usual requests, its traffic grew more than the others', and other requests
-    wait behind it.
+    A tenant floods the servers if three conditions hold: it sends more of its usual requests, its
+    traffic grew more than the other tenants' traffic, and other requests wait behind its requests.
     """
     tenant = case.demand.tenant
     return (
@@ -61,9 +62,9 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether others wait. A tenant's growth without waiting only fills the batch."""
+    """Return whether requests wait. If none waits, a tenant's growth only fills the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
-        return False  # these have no waiting part
+        return False  # these latencies contain no waiting
     waits = case.grown_s(*_WAITED_FOR)
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
@@ -72,8 +73,8 @@ def _others_wait(case: Case) -> bool:
 
 
 def all_tenants_share(case: Case) -> float:
-    """Return the share of the rate's growth common to all tenants; the rest is one tenant's
-    flood."""
+    """Return the share of the rate's growth that all tenants have in common. One tenant's flood is
+    the rest."""
     demand, tenant = case.demand, case.demand.tenant
     if tenant is None:
         return 1.0
@@ -89,9 +90,10 @@ def all_tenants_share(case: Case) -> float:
 
 @cached_per_case
 def few_prompts_share(case: Case) -> float:
-    """Return the share of the prompts' token growth that a few very long prompts cause.
+    """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    That is what neither the median prompt nor the prompts of the other tenants grew by.
+    This is the growth that exceeds the growth of the median prompt and of the other tenants'
+    prompts.
     """
     mean = _growth(case, None, np.mean)
     if mean is None or mean <= _NOISE:
@@ -106,7 +108,8 @@ def few_prompts_share(case: Case) -> float:
 
 
 def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
-    """Growth ratio of prompt tokens, without one tenant; None if there are too few requests."""
+    """Return the growth ratio of prompt tokens without those of one tenant; None if there are too
+    few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < _FEWEST:
         return None
@@ -128,10 +131,10 @@ def _heaviest_tenant(case: Case) -> str | None:
 
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth of the traffic's tokens; None if no one did.
+    """Return the tenant that caused most of the growth in tokens; None if no tenant did.
 
     Args:
-        case: the question.
+        case: the case to examine.
         tokens: "prompt_tokens" or "output_tokens".
     """
     before, now = _rates(case, tokens)
@@ -145,7 +148,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return, for a claim, the driving tenant's label, evidence and first lever.
+    """Return the driving tenant's label, evidence and first lever for a claim.
 
     All are empty if no single tenant drives the growth.
     """
@@ -162,7 +165,7 @@ def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evide
 
 
 def _rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Tokens per second by tenant, before and now."""
+    """Return tokens per second by tenant, before and now."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

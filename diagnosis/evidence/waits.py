@@ -21,29 +21,32 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms of more sequences at a time: waiting for a place."""
+"""Terms of waiting for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of a fuller batch: longer steps. They belong to decode_batch_growth if more work fills the
-batch, and to another cause if the same work stays longer or is routed here."""
+"""Terms of the time that a fuller batch adds to a step. They belong to decode_batch_growth if more
+work fills the batch. They belong to another cause if the same work runs longer or is routed
+here."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of more prefill: waiting for a share of the step, and others' prefill within it."""
+"""Terms of waiting for a share of the step, and of other requests' prefill within the step."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms of longer steps: the engine accepts new requests only between two steps."""
+"""Terms of waiting for a step to end: the engine accepts new requests only between two steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
 """Terms of waiting for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A logarithm beyond doubt; logarithms of rates are already reduced by two standard errors."""
+"""A logarithm above this value is certainly not chance. Logarithms of rates are already reduced by
+two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""More concurrent requests lengthen prefills and decodes by at least this ratio."""
+"""More concurrent requests delay prefills by up to this multiple of the delay of decodes. Only a
+larger delay counts as prefill interference."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Terms of the API server."""
+"""Terms of waiting for the API server."""
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
@@ -78,10 +81,11 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """Return, by term, what a restart leaves to concurrent changes of the traffic.
+    """Return, by term, the share of a restart's claim that belongs to simultaneous changes of the
+    traffic.
 
-    That is half of what longer prompts, more load, a tenant's flood, a router's skew or cache
-    misses cause, if they are beyond doubt.
+    The share is half of the growth that these changes cause, if they are certain: longer prompts,
+    more load, a tenant's flood, a router's skew, cache misses.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):
@@ -98,10 +102,12 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of more traffic's cost to decodes that counts as prefill interference.
+    """Return the share of the decodes' delay through more traffic that counts as prefill
+    interference.
 
-    1 if others' prefills lengthen decodes at least twice as much as others' decodes do; 0 if at
-    most equally.
+    The share is 1 if other requests' prefills lengthen decodes at least twice as much as other
+    requests' decodes do. It is 0 if they lengthen decodes at most as much, and linear between the
+    two.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

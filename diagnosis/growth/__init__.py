@@ -1,1 +1,1 @@
-"""What grew between baseline and window: terms of the latency, traffic, backlog."""
+"""Growth between baseline and window: terms of the latency, traffic, backlog."""

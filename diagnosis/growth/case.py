@@ -1,8 +1,8 @@
-"""The case: a question with the requests and samples that the detectors examine.
+"""A case: a question with the requests and samples that the detectors examine.
 
-Pure. `before` always means the baseline. `now` always means the part of the window that contains
-its slow requests (the hot blocks). So an incident of five minutes in an hour is measured over its
-own five minutes.
+Pure. `before` always means the baseline. `now` always means the hot blocks: the part of the window
+that contains its slow requests. So an incident of five minutes in an hour is measured over these
+five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,12 +21,12 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Number of ordinary requests that is enough for a mean."""
+"""Maximum number of ordinary requests from which a mean is computed; more do not improve it."""
 _COVERED = 0.9
 """Share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
 _LEAST_WAIT_S = 0.5
-"""A shorter wait has no backlog."""
+"""A shorter wait does not count as a backlog."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Case:
     only: str | None = None
     """Restricts the case to one replica instead of all replicas with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several detectors use, by the function that computed them."""
+    """Results that several detectors use, keyed by the function that computed them."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -62,7 +62,8 @@ class Case:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """(n, len(TERMS)) what each slow request has beyond the usual tail, in seconds."""
+        """Return the seconds by which each slow request's terms exceed those of the usual tail: (n,
+        len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
@@ -79,8 +80,8 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """(block_count,) the fewest blocks that contain nearly all slow requests, and the blocks in
-        which their backlog grew."""
+        """Return the fewest blocks that contain nearly all slow requests, and the blocks in which
+        their backlog grew: (block_count,)."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         held = np.cumsum(counts[order])
@@ -90,10 +91,10 @@ class Case:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """When requests at the slow replicas began and stopped waiting, in blocks since the window
-        began.
+        """Return when each request at the slow replicas began to wait and stopped waiting. Times
+        are in blocks since the start of the window.
 
-        Only requests that waited longer than usual.
+        Includes only requests that waited longer than usual.
         """
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
@@ -115,7 +116,7 @@ class Case:
 
     @property
     def hot_s(self) -> float:
-        """Length of the hot blocks in seconds."""
+        """Total length of the hot blocks in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -158,12 +159,12 @@ class Case:
         return engines.mean(name, self._engines_before), engines.mean(name, self._engines_now)
 
     def rate(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine counter's increase per second and reporting process, before and now."""
+        """Return an engine counter's increase per second and process, before and now."""
         engines = self.servers.engines
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return one engine counter's increase over another's, before and now."""
+        """Return one engine counter's increase divided by another's, before and now."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
@@ -200,7 +201,7 @@ class Case:
 
     @cached_property
     def demand(self) -> Demand:
-        """How the traffic changed."""
+        """The change of the traffic."""
         return demand_of(
             self.before,
             self.baseline_observed_s,
@@ -212,8 +213,8 @@ class Case:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds of the baseline since its first request. Before it, data may be missing, which
-        does not mean that there was little traffic."""
+        """Seconds of the baseline since its first request. Before its first request, the store may
+        have no data, which does not mean that there was little traffic."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -232,8 +233,8 @@ class Case:
 
     @cached_property
     def body(self) -> FloatArray:
-        """(len(TERMS),) what the mean ordinary request of the hot blocks has beyond the
-        baseline's."""
+        """Return the mean seconds by which the terms of an ordinary request in the hot blocks
+        exceed those of the baseline: (len(TERMS),)."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -248,9 +249,9 @@ class Case:
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
-        """How many times longer the machine takes for the same own work, in prefill and in decode.
+        """Slowdown of the machine in prefill and in decode, for a request's own work.
 
-        Over the ordinary requests of the hot blocks.
+        It is a median over ordinary requests of the hot blocks.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))
@@ -264,9 +265,10 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The smaller of the two slowdowns of prefill and decode; the other may be unknown.
+        """The smaller of the two slowdowns, of prefill and of decode. If one is unknown, the other
+        is returned.
 
-        If only one of them is slower, the machine is not the cause.
+        If only prefill or only decode is slower, the machine is not the cause.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

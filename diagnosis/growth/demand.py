@@ -1,6 +1,8 @@
-"""How the traffic changed: request rate, tenants, replicas, and request sizes.
+"""Changes of the traffic between baseline and window: request rate, tenants, replicas, request
+sizes.
 
-Pure. Growth is the logarithm of a ratio, so that factors (rate × prompt × uncached share) add up.
+Pure. Growth is the logarithm of a ratio, so that the factors rate × prompt × uncached share become
+a sum.
 """
 
 from dataclasses import dataclass
@@ -13,32 +15,30 @@ from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _FEWEST: Final = 5
-"""Minimum number of requests for a rate."""
+"""Minimum number of requests to compute a rate."""
 _ENOUGH: Final = 20
-"""Minimum number of requests for a hit ratio."""
+"""Minimum number of requests to compute a hit ratio."""
 _MOST: Final = 0.6
-"""Minimum share of the rate's growth for a change to be one tenant's."""
+"""Minimum share of the rate's growth that one tenant must cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantGrowth:
-    """The tenant whose own traffic grew most."""
+    """The tenant whose traffic grew most."""
 
     tenant: str
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """Share of all tenants' growth, in (0, 1]."""
+    """This tenant's share of all tenants' growth, in (0, 1]."""
     size_ratio: float
-    """Growth of its median request (prompt or answer tokens) relative to the other tenants'.
-
-    1 means that it sends more requests of the same size.
-    """
+    """Growth of this tenant's median request (prompt or answer tokens), relative to that of the
+    other tenants. At 1, the tenant sends more requests, and they have the same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How the traffic changed. Rates are requests per second; `log_*` are logarithms of now over
+    """Changes of the traffic. Rates are requests per second; `log_*` are logarithms of now over
     before."""
 
     fleet_before_per_s: float
@@ -48,14 +48,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Ratio of the mean prompt's prefill time, at the baseline's hit ratio. Attention makes a long
-    prompt cost more than its tokens suggest."""
+    """Growth of the mean prompt's prefill time at the baseline's hit ratio. Attention makes a long
+    prompt cost more than in proportion to its tokens."""
     log_uncached: float
-    """Ratio of the mean prefill time with the present hit ratio to that with the baseline's.
-    Prompts longer than any before do not count as misses."""
+    """Growth of the mean prefill time that the change of the hit ratio causes. Prompts longer than
+    any in the baseline do not count as misses."""
     log_new_traffic_misses: float
-    """What the misses of one tenant's added requests contribute: their prompts were in no cache
-    before."""
+    """Part of `log_uncached` that one tenant's added requests cause: no cache contained their
+    prompts."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -64,19 +64,19 @@ class Demand:
     tenant: TenantGrowth | None
 
     log_fleet: float
-    """Of the whole fleet's rate. Reduced by two standard errors of the counts, because slow
-    requests lie where many requests arrived by chance."""
+    """Growth of the whole fleet's rate, reduced by two standard errors of the counts. Slow requests
+    are more frequent when many requests arrive by chance, so the raw growth is too high."""
     log_slow_replicas: float
-    """Of the rate at the slow replicas, reduced in the same way."""
+    """Growth of the rate at the slow replicas, reduced in the same way."""
 
     @property
     def log_skew(self) -> float:
-        """Of the slow replicas' share of the fleet's rate."""
+        """Growth of the slow replicas' share of the fleet's rate."""
         return self.log_slow_replicas - self.log_fleet if self.replicas > 1 else 0.0
 
     @property
     def log_output(self) -> float:
-        """Of the mean answer's tokens."""
+        """Growth of the mean answer's tokens."""
         return _log_ratio(self.output_now_tokens, self.output_before_tokens)
 
 
@@ -131,7 +131,7 @@ def demand_of(
 
 
 def _log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
-    """Log ratio of two rates, moved towards 0 by two standard errors."""
+    """Return the logarithm of the ratio of two rates, moved towards 0 by two standard errors."""
     if not (before and now and now_s > 0):
         return 0.0
     found = log(now / now_s / (before / before_s))
@@ -146,8 +146,8 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Log ratio of the mean own prefill time with the present hit ratio to that with the
-    baseline's."""
+    """Return the logarithm of a ratio: the mean own prefill time at the present hit ratio, divided
+    by that at the baseline's hit ratio."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -156,9 +156,10 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
-    """Return the part of the misses that only one tenant's added requests show.
+    """Return the part of the misses that one tenant's additional requests cause.
 
-    A prompt that was never sent before is in no cache. It is more work, not a cache miss.
+    No cache contains a prompt that was never sent before, so this is more work and not a cache
+    miss.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:
@@ -221,7 +222,11 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
 
 
 def _size_ratio(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
-    """Uses the median request: a few huge ones may accompany a flood of usual ones."""
+    """Return the growth of a tenant's median request.
+
+    The mean would be misleading, because a few very long requests may arrive together with a flood
+    of usual requests.
+    """
     grew_by = []
     for own in (True, False):
         was, is_ = (

@@ -1,12 +1,13 @@
-"""Divide what each slow request has beyond the baseline's slow requests into terms, by mechanism.
+"""Divide the time by which each slow request exceeds the baseline's slow requests into terms.
 
-Pure. The terms are the parts of a row, with own prefill split into longer prompt, fewer hits and
-slower machine, and own decode into longer answer and slower tokens. Each request's terms sum to its
-latency minus the mean of the baseline's tail, so their means sum to the gap.
+Pure. Each term has one mechanism. The terms are the parts of a row, except that two parts are
+divided further. Own prefill is divided into longer prompt, fewer cache hits and slower machine. Own
+decode is divided into longer answer and slower tokens. Each request's terms sum to its latency
+minus the mean of the baseline's tail, so their means sum to the gap.
 
-The tail is compared with the tail: against the baseline's median, the usual tail (its long prompts
-and answers) would be explained together with what is new. Source: the decode split is Δ(n·tpot) =
-Δn·tpot₀ + n·Δtpot.
+The window's tail is compared with the baseline's tail and not with its median. Otherwise the usual
+long prompts and answers of a tail would be explained together with the new delays. Source: the
+decode is split by Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, split_s
 from diagnosis.question import Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""Terms in addition to the parts: more prompt tokens, fewer of them cached, more output tokens.
-`prefill_own` and `decode_own` contain the rest: the machine's slowdown."""
+"""Terms in addition to the parts: more prompt tokens, fewer cached tokens, more output tokens.
+`prefill_own` and `decode_own` keep the rest, which is the slowdown of the machine."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -33,8 +34,8 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 class Workload:
     """Whether prompts and answers became longer over all requests.
 
-    If they did not, slow requests are longer only because their cause delays long requests most.
-    Their length is then attributed to that cause.
+    If they did not, the slow requests are longer only because their cause delays long requests
+    most. Their additional length is then attributed to that cause.
     """
 
     prompts_grew: bool
@@ -44,12 +45,12 @@ class Workload:
 def excess_s(
     now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: Workload
 ) -> FloatArray:
-    """(n, len(TERMS)) seconds of each term of each slow request.
+    """Return the excess of each slow request by term, in seconds: (n, len(TERMS)).
 
     Args:
         now: the slow requests to explain.
         baseline: the baseline's slow requests.
-        metric: which latency.
+        metric: the latency to explain.
         work: the model fitted to all of the baseline's requests.
         workload: how the traffic changed.
     """
@@ -81,8 +82,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # Beyond the range of the baseline, the estimate is an extrapolation. Its error is attributed to
-    # what increased the tokens, not to the machine.
+    # Outside the baseline's range, the model extrapolates. The extrapolation error is attributed to
+    # the growth of tokens and not to the machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -92,7 +93,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Add the prompts' length to misses and slowdown, in proportion to their growth."""
+    """Add the term of longer prompts to the terms of misses and slowdown, in proportion to the
+    growth of the two."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

@@ -1,1 +1,1 @@
-"""What a diagnosis reads: requests and server samples as columns, and checks of them."""
+"""The input of a diagnosis: requests and server samples as columns, and checks of this data."""

@@ -26,7 +26,7 @@ def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
 
     Args:
         table: one row per request.
-        beside: additional columns to read as labels, whatever their type.
+        beside: additional columns to read as labels, of any type.
     """
     names = table.column_names
     return Requests(

@@ -1,8 +1,8 @@
 """Check the data for contradictions with Little's law.
 
-Pure. Little's law: the mean number of waiting requests is the arrival rate times the waiting time.
-Engines report the number, requests report the time. If the two disagree, rows are missing or clocks
-are wrong, and an explanation of this data is not reliable.
+Pure. By Little's law, the mean number of waiting requests is the arrival rate times the waiting
+time. Engines report the number of waiting requests, and requests report their waiting time. If the
+two disagree, rows are missing or clocks are wrong, and an explanation of this data is not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -16,19 +16,20 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference, as a share of the larger value, in addition to the sampling error."""
+"""Allowed difference as a share of the larger value, in addition to the sampling error."""
 ERRORS: Final = 4.0
 """Allowed difference in standard errors of the samples' mean. Neighbouring samples are correlated,
 so the factor is large."""
 WAITING: Final = 1.0
-"""Mean number of waiting requests below which one sample per second is too coarse to compare."""
+"""Minimum mean number of waiting requests. Below it, one sample per second is too coarse to
+compare."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
     """Return one sentence for each replica whose queue contradicts its requests.
 
     Args:
-        requests: those of the window, and earlier ones that may still wait in it.
+        requests: requests of the window, and earlier requests that may still wait in the window.
         engines: engine samples.
         window: the time range to compare.
     """
@@ -50,8 +51,8 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
 
 
 def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """(n,) seconds that each request waited within the window; the samples cover nothing
-    outside."""
+    """Return the seconds that each request waited within the window, (n,). The samples do not cover
+    waits outside."""
     received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
@@ -68,7 +69,7 @@ class _WaitingMean(NamedTuple):
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Mean number of requests waiting at a replica, summed over its engines."""
+    """Return the mean number of requests waiting at a replica, summed over its engines."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))

@@ -1,7 +1,7 @@
 """Requests of a time range, as columns.
 
-Pure. A million requests are thirty arrays, not a million objects. Here, and only here, an unknown
-number is NaN; it takes part in no sum.
+Pure. A million requests are thirty arrays, not a million objects. In these columns an unknown
+number is NaN and is left out of sums.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ _Column = TypeVar("_Column")
 _Given = TypeVar("_Given")
 
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
-"""The labels of a request. A caller may omit any."""
+"""The labels of a request. Any of them may be missing."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
@@ -34,30 +34,30 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The measurements of a request, in the unit that the name gives. A caller may omit any."""
+"""The measurements of a request. Each name contains the unit. Any of them may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of names: `values[codes[i]]` is the i-th. A code of −1 is unknown."""
+    """A column of names: row i has the name `values[codes[i]]`. A code of −1 means unknown."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
 
     def is_value(self, value: str) -> BoolArray:
-        """(n,) whether each row has this value."""
+        """Return whether each row has this value, (n,)."""
         if value not in self.values:
             return np.zeros(self.codes.size, dtype=np.bool_)
         return np.asarray(self.codes == self.values.index(value))
 
     def is_any(self, values: Collection[str]) -> BoolArray:
-        """(n,) whether each row has one of these values."""
+        """Return whether each row has one of these values, (n,)."""
         places = [place for place, name in enumerate(self.values) if name in values]
         return np.isin(self.codes, places)
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns that are converted on first use. A request has thirty columns; a question uses about
+    """Columns that are converted on first use. A request has thirty columns; a question reads about
     five."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
@@ -91,7 +91,7 @@ class Requests:
 
     def __post_init__(self) -> None:
         if isinstance(self.numbers, LazyColumns):
-            return  # of one table, or of columns that were looked at before
+            return  # These are columns of one table, or columns that were checked before.
         for name in self.numbers:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
@@ -108,18 +108,18 @@ class Requests:
         return int(self.received_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """Return a column of numbers; all NaN if the caller has no column of that name."""
+        """Return a column of numbers; all NaN if there is no such column."""
         found = self.numbers.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
     def label(self, name: str) -> Labels:
-        """Return a column of names; all unknown if the caller has no column of that name."""
+        """Return a column of names; all unknown if there is no such column."""
         found = self.labels.get(name)
         return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
-        """(n,) whether each request was served by this engine of a replica, or by any engine if
-        None.
+        """Return whether this engine of a replica served each request, (n,). An engine of None
+        means any engine.
 
         A request whose engine is unknown counts for every engine of its replica.
         """
@@ -130,7 +130,7 @@ class Requests:
         return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
-        """Return the selected requests, in the order given."""
+        """Return the selected requests, in the order of `chosen`."""
         return Requests(
             self.received_unix_ns[chosen],
             LazyColumns(self.numbers, lambda values: values[chosen]),
@@ -138,7 +138,7 @@ class Requests:
         )
 
     def matching(self, where: Mapping[str, str | None]) -> BoolArray:
-        """(n,) whether each request has these labels. None selects requests whose label is
+        """Return whether each request has these labels, (n,). None selects requests whose label is
         unknown."""
         found = np.ones(len(self), dtype=np.bool_)
         for name, value in where.items():
@@ -149,7 +149,8 @@ class Requests:
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
         """Return the requests received in [from, to)."""
         at = self.received_unix_ns
-        if at.size and (np.diff(at) >= 0).all():  # as the store has them: no copy is needed
+        # the store returns rows in this order, so no copy is needed
+        if at.size and (np.diff(at) >= 0).all():
             low, high = np.searchsorted(at, [from_unix_ns, to_unix_ns])
             return self.rows(slice(int(low), int(high)))
         return self.rows((at >= from_unix_ns) & (at < to_unix_ns))

@@ -1,8 +1,8 @@
-"""Select the requests that compete with those in question: all requests to servers of the same
+"""Select the requests that compete with the requests in question: those to servers of the same
 models.
 
-Pure. Another tenant's requests to the same servers are evidence. Requests to servers of other
-models are not; they would look like a skew of the router.
+Pure. Other tenants' requests to the same servers are evidence. Requests to servers of other models
+are excluded: they would look like skewed routing.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from diagnosis.question import Question
 def same_model_requests(
     now: Requests, before: Requests, question: Question
 ) -> tuple[Requests, Requests]:
-    """Return window and baseline without the requests for models of unrelated servers.
+    """Return window and baseline without requests to servers of other models.
 
     Servers are identified by their replica. Without a filter in the question, all requests are
     returned.

@@ -1,6 +1,6 @@
 """Engine samples, GPU samples and engine starts, as columns.
 
-Pure. The increase of a counter over a time range is the sum of its rises between samples.
+Pure. The increase of a counter over a time range is the sum of its increases between samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from telemetry.starts import EngineStart
 class Samples:
     """Engine or GPU samples in order of time.
 
-    `series` identifies what a counter belongs to: replica, engine or GPU, process, start.
+    `series` identifies the source of a counter: replica, engine or GPU, process, start.
     """
 
     at_unix_ns: IntArray
@@ -28,7 +28,7 @@ class Samples:
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """Cache: several detectors use the same counter."""
+    """A cache, because several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
@@ -39,9 +39,9 @@ class Samples:
         return np.full(len(self), np.nan) if found is None else found
 
     def rises(self, name: str) -> FloatArray:
-        """(n,) the counter's increase since the previous sample of the same series.
+        """Return the counter's increase since the previous sample of the same series, (n,).
 
-        NaN for the first sample of a series and where the counter is not reported.
+        NaN for the first sample of a series and for samples without the counter.
         """
         known = self._rises.get(name)
         if known is not None:
@@ -51,7 +51,8 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """(n,) seconds since the previous sample of the same series; NaN for the first."""
+        """Return the seconds since the previous sample of the same series, (n,); NaN for the
+        first."""
         return self._counters.apart_s
 
     @cached_property
@@ -95,7 +96,7 @@ def no_samples() -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Samples and starts of the servers in question."""
+    """Samples and starts of the servers that a question covers."""
 
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)

@@ -1,1 +1,1 @@
-"""What a latency consists of, its slow tail, and when and for whom it grew."""
+"""The parts of a latency and its slow tail; when the latency grew, and for which requests."""

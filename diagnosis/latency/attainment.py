@@ -1,15 +1,15 @@
-"""Tests whether an objective's attainment fell.
+"""Test whether an objective's attainment fell.
 
-Pure. A request is slow when it breaks the objective's threshold for the latency asked about.
-Attainment fell when the window misses the target and more requests are slow than in the
-baseline, beyond chance. Both parts are needed: a window within its target is no incident, and a
-target that is missed as often as before is no new incident.
+Pure. A request is slow when it exceeds the objective's threshold for the latency in question.
+Attainment fell when both conditions hold: the window misses the target, and the share of slow
+requests rose beyond chance. A window that meets its target is no incident. A target that is missed
+as often as before is no new incident.
 
-The test compares two proportions, with one correction: requests of the same minute share their
-server's state, so slow ones come in bursts. Kish's design effect, measured between neighbouring
-blocks of the baseline, gives the number of independent requests that the counts are worth. It is
-measured between neighbours, so that a drift within the baseline does not count as noise. It is not
-measured in the window, because an incident is itself a burst and would hide itself.
+The test compares two proportions with one correction. Requests of the same minute share their
+server's state, so slow requests come in bursts. Kish's design effect converts the counts to an
+effective number of independent requests. It is measured between neighbouring blocks of the
+baseline, so that a drift within the baseline does not count as noise. It is not measured in the
+window: an incident is a burst itself, so the correction would hide it.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one quick
 request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965; von
@@ -28,22 +28,22 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question
 
 FEWEST: Final = 30
-"""The smallest number of requests in each time range. Below it, one slow request is more than 3
-%."""
+"""Minimum number of requests in each time range. With fewer requests, a single slow request would
+be more than 3 % of them."""
 
 CRITICAL_Z: Final = 1.645
-"""Standard errors of a one-sided test: if nothing changed, one test in 20 finds a rise by chance.
-The test is made only if the window misses its target, so the requests of a false alarm are slow
-all the same."""
+"""Critical value of a one-sided test, in standard errors. Without a change, one test in 20 finds a
+rise by chance. The test runs only if the window misses its target, so the requests are slow even if
+the rise is chance."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""The smallest share of the baseline's requests that must meet a threshold for it to be used. A
-threshold that most of the usual traffic breaks does not separate usual from slow. It is still used
-if even more requests break it now; otherwise the size of the growth decides."""
+"""Minimum share of the baseline's requests that must meet a threshold for the test to use it. A
+threshold that most of the usual traffic exceeds does not separate usual from slow. Such a threshold
+is used only if even more requests exceed it now. Otherwise the size of the growth decides."""
 
 _BLOCKS: Final = 12
-"""Minimum number of blocks of at most a minute that the baseline is cut into, as for the tail's
-interval."""
+"""Minimum number of blocks in the baseline, each of at most a minute. The tail's interval uses the
+same number."""
 _BLOCK_S: Final = 60.0
 
 
@@ -53,9 +53,9 @@ class Threshold:
 
     Args:
         slo: the objective's name.
-        seconds: a slower request breaks it.
-        budget: the share of requests that may break it.
-        counts: which requests the objective is about.
+        seconds: slower requests exceed the threshold.
+        budget: the share of requests that may exceed it.
+        counts: selects the requests that the objective counts.
     """
 
     slo: str
@@ -66,7 +66,8 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Requests, and slow requests, by an objective's threshold, in the baseline and the window."""
+    """Counts of requests and slow requests by an objective's threshold, in the baseline and the
+    window."""
 
     slo: str
     threshold_s: float
@@ -76,11 +77,11 @@ class Attainment:
     requests: int
     slow: int
     standard_errors: float
-    """Increase of the slow share, in standard errors."""
+    """Increase of the share of slow requests, in standard errors."""
 
     @property
     def decides(self) -> bool:
-        """Whether these counts decide if there is an incident."""
+        """True if these counts decide whether there is an incident."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )
@@ -101,12 +102,12 @@ class Attainment:
 
     @property
     def missed(self) -> bool:
-        """Whether more of the window's requests are slow than the target allows."""
+        """True if the window has more slow requests than the target allows."""
         return self.slow > self.budget * self.requests
 
     @property
     def fell(self) -> bool:
-        """Whether the window misses the target and the increase is beyond chance."""
+        """True if the window misses the target and the increase is beyond chance."""
         return self._enough and self.missed and self.standard_errors > CRITICAL_Z
 
 
@@ -118,7 +119,7 @@ def attainment(
     Args:
         now: the window's requests.
         before: the baseline's.
-        question: which latency, of which requests.
+        question: the latency, and the requests that the question selects.
         threshold: the objective's threshold.
     """
     slow_now, counted_now = _slow(now, question, threshold)
@@ -142,14 +143,15 @@ def attainment(
 def _slow(
     requests: Requests, question: Question, threshold: Threshold
 ) -> tuple[BoolArray, BoolArray]:
-    """(n,) which requests broke the threshold, and which are counted."""
+    """Return which requests exceeded the threshold and which are counted, both (n,)."""
     latency = selected_latency_s(requests, question)
     meant = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
-        # A client that left before the threshold gives no information. One that left after it
-        # waited longer than the threshold.
+        # A client that cancelled before the threshold gives no information, so its request is not
+        # counted. One that cancelled later waited longer than the threshold, so its request is
+        # slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric is Metric.TTFT:
@@ -159,8 +161,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """Return how many dependent requests carry the information of one independent request; at least
-    1."""
+    """Return how many of the correlated requests have as much information as one independent
+    request; at least 1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0
@@ -178,7 +180,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """Return the increase of the slow share in standard errors; negative if it fell."""
+    """Return the increase of the share of slow requests in standard errors; negative if it fell."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

@@ -1,10 +1,11 @@
-"""Find when a latency began to grow: the one change that best splits the window's slow requests.
+"""Find when a latency began to grow: the time at which the share of slow requests changed most
+clearly.
 
-Pure. For each block of time, count the requests and those slower than the start of the baseline's
-tail. The onset is the split into two parts of constant probability with the highest likelihood. It
-is returned only if it beats the hypothesis of no change clearly.
+Pure. For each block of time, count all requests and the requests slower than the start of the
+baseline's tail. The onset is the split into two parts with constant probabilities that has the
+highest likelihood. It is returned only if it is clearly more likely than no change.
 
-Source: likelihood ratio for a change in a binomial proportion; Schwarz's penalty.
+Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
 
 from typing import Final
@@ -20,7 +21,8 @@ USUAL: Final = 3.0
 
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
-    """Return when slow requests became more frequent than usual; None if they were so all along."""
+    """Return when slow requests became more frequent than usual; None if they were more frequent
+    during the whole window."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
@@ -31,7 +33,9 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        end = block  # it only grew worse there; the beginning is earlier
+        # The latency was already high before this block and only grew further, so the onset is
+        # earlier.
+        end = block
     return None
 
 
@@ -52,7 +56,8 @@ def _change(bad: FloatArray, whole: FloatArray) -> int | None:
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
-    """(n,) log likelihood of `bad` slow requests of `whole`, at their own ratio."""
+    """Return the log likelihood of `bad` slow requests among `whole`, if the probability is bad /
+    whole; shape (n,)."""
     good = whole - bad
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)

@@ -1,7 +1,7 @@
 """Split latencies into parts that sum to them.
 
-Pure. The parts are the row's own accounts. Nothing is estimated, except for the longest gap between
-two tokens.
+Pure. The parts are the row's own measurements. Only the longest gap between two tokens is an
+estimate.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ PARTS: Final = (
     "unsplit",
 )
 """`handoff` is the wait until the engine accepts a request, which happens between two steps.
-`unsplit` is time that no ledger split: of a phase, or of the whole."""
+`unsplit` is time of a phase, or of the whole latency, that no ledger divides."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -33,10 +33,10 @@ PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] fo
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """(n,) the latency in seconds; NaN where unknown or undefined.
+    """Return the latency in seconds, (n,); NaN where unknown or undefined.
 
-    TTFT is defined for streamed answers only: otherwise the first byte is also the last. TPOT and
-    E2E are defined for complete answers only.
+    TTFT is defined for streamed answers only, because otherwise the first byte is also the last.
+    TPOT and E2E are defined for complete answers only.
     """
     number = requests.number
     if metric is Metric.TTFT:
@@ -54,7 +54,7 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """(n,) the latency of the requests that the question selects; NaN for all others."""
+    """Return the latency of the requests that the question selects, (n,); NaN for all others."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -69,11 +69,12 @@ def _answered(requests: Requests) -> BoolArray:
 
 
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
-    """(n, len(PARTS)) seconds of each part; every row sums to `latency_s`.
+    """Return the seconds of each part, (n, len(PARTS)); every row sums to `latency_s`.
 
-    The row has no parts for ITL max. The gap is filled with the interruptions of the decode, rarest
-    first (preemption, stall, others' prefill; each up to its total over the decode). The rest is an
-    ordinary step. So the share of the rare parts is an upper bound.
+    The row has no parts for the longest gap (ITL max). The gap is therefore filled with the
+    interruptions of the decode, the rarest kind first: preemption, stall, other requests' prefill.
+    Each kind gets at most its total time in the decode. The rest of the gap is attributed to an
+    ordinary step. So the shares of the rare kinds are upper bounds.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))
@@ -94,7 +95,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_phase(requests, "decode", STEP_PARTS, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # What the phases do not cover is delivery. If they are unknown, all of it is unsplit.
+    # Time that no phase covers is delivery. If the phases are unknown, all of it is unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in (Metric.TTFT, Metric.E2E)
@@ -109,7 +110,8 @@ def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: 
     known = np.isfinite(split).all(axis=1)
     for place, part in enumerate(inside):
         parts[:, PART_INDEX[f"{phase}_{part}"]] = np.where(known, split[:, place], 0.0)
-    # The rounding error between the parts and the phase belongs to the phase as well.
+    # A phase and the sum of its parts may differ by a rounding error. The difference is added to
+    # the phase.
     parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
 
 

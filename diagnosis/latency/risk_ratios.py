@@ -1,9 +1,9 @@
-"""Find the groups of requests that are slow more often than the rest: risk ratios over labels and
-sizes.
+"""Find the groups of requests that are slow more often than the rest, by risk ratios over labels
+and sizes.
 
-Pure. The risk ratio of a value is the probability of being slow with it, divided by the probability
-without it. Combinations of up to three values are reported only if their ratio exceeds that of each
-part. The false discovery rate is controlled over all tested groups.
+Pure. The risk ratio of a value is the probability of being slow with this value divided by the
+probability without it. A combination of up to three values is reported only if its ratio exceeds
+the ratios of its parts. The false discovery rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
@@ -25,13 +25,13 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
 SUPPORT: Final = 0.01
-"""Share of the slow requests that must have a value for it to be tested."""
+"""A value is tested only if at least this share of the slow requests have it."""
 FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
 _MOST_VALUES: Final = 40
-"""Values tested per dimension: the most frequent ones among the slow requests. A label may have
-thousands."""
+"""Maximum number of values tested per dimension: the most frequent ones among the slow requests. A
+label may have thousands of values."""
 
 _SIZES: Final = {
     "prompt_tokens": (0, 256, 1024, 4096, 16384),
@@ -127,7 +127,8 @@ def _frequent(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _grown(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield sets of `order` items of different dimensions whose subsets were all found."""
+    """Yield sets of `order` values of different dimensions. All subsets of such a set were found
+    before."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

@@ -4,7 +4,7 @@ Pure. The tail is the slowest share of the requests of a time range. Its mean (t
 shortfall) is additive over parts; percentiles are not. Requests of the same minute share their
 server's state, so the intervals come from resampling minutes, not requests.
 
-Source: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
+Sources: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """
 
 from dataclasses import dataclass
@@ -15,31 +15,35 @@ import numpy as np
 from diagnosis.inputs.requests import FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The first one with at least `MIN_TAIL_REQUESTS` requests is used."""
+"""Candidate tail shares. The first share that gives at least `MIN_TAIL_REQUESTS` requests is
+used."""
 
 MIN_TAIL_REQUESTS: Final = 15
-"""Minimum number of slow requests for their mean to be meaningful."""
+"""Minimum number of slow requests for a meaningful mean."""
 
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
-"""Required ratio of requests beyond the start of the baseline's slower quarter, and slower half. It
-detects a growth of all requests that the tail alone does not show."""
+"""Required growth of the number of requests that are slower than the start of the baseline's slower
+quarter (0.25) or slower half (0.5). This detects a growth of all requests, which the tail alone
+does not show."""
 
 FULLY_SORTED_UP_TO: Final = 20_000
-"""Up to this number of requests, all are sorted. Above it, the slowest `SORTED_SHARE` are."""
+"""Up to this number, all requests are sorted. Above it, only the slowest `SORTED_SHARE` of them are
+sorted."""
 SORTED_SHARE: Final = 0.12
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""A time range shorter than twelve minutes is cut into twelve blocks."""
+"""Minimum number of blocks. A time range shorter than twelve minutes is cut into this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range, slowest first as far as a tail of `SHARES` can reach.
+    """The known latencies of a time range. The slowest latencies come first and are sorted, at
+    least those in the largest tail of `SHARES`.
 
-    `rows` are positions in the requests; `blocks` number the minutes.
+    `rows` are positions in the requests; `blocks` are the numbers of their minutes.
     """
 
     rows: IntArray
@@ -51,7 +55,7 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return how many of the first requests form the slowest share."""
+        """Return the number of requests in the slowest share, which come first."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
 
@@ -62,7 +66,7 @@ def stretch(
 
     Args:
         latency_s: (n,) NaN where unknown.
-        received_unix_ns: (n,) when each was received.
+        received_unix_ns: (n,) when each request was received.
         from_unix_ns: start of the range.
         seconds: length of the range.
     """
@@ -75,7 +79,8 @@ def stretch(
 
 
 def _slowest_first(latency_s: FloatArray) -> IntArray:
-    """Row numbers in order of descending latency; unordered beyond the sorted share."""
+    """Return row numbers in order of descending latency. Rows beyond the sorted share are in no
+    order."""
     sorted_ = int(np.ceil(latency_s.size * SORTED_SHARE))
     if latency_s.size <= FULLY_SORTED_UP_TO:
         return np.argsort(-latency_s, kind="stable")
@@ -85,7 +90,7 @@ def _slowest_first(latency_s: FloatArray) -> IntArray:
 
 
 def share_for(now: Stretch, baseline: Stretch) -> float | None:
-    """Return the tail's share of both ranges; None if there are too few requests."""
+    """Return the tail share to use for both ranges; None if there are too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
 
@@ -96,13 +101,14 @@ def needed() -> int:
 
 
 def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
-    """(replicates, count) how often each block is drawn."""
+    """Return how often each block is drawn: (replicates, count)."""
     draw = np.random.default_rng([seed, count])
     return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
 
 
 def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """(replicates,) the tail's mean latency; each replicate has its own threshold."""
+    """Return the tail's mean latency in each replicate, (replicates,). Each replicate has its own
+    threshold."""
     held, summed_s, _ = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     before = np.cumsum(held, axis=1) - held
@@ -113,7 +119,7 @@ def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 
 
 def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """(replicates,) the latency at which the tail begins in each replicate."""
+    """Return the latency at which the tail begins in each replicate, (replicates,)."""
     held, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     place = (np.cumsum(held, axis=1) < wanted[:, None]).sum(axis=1)
@@ -128,8 +134,8 @@ def _ranked(
     Returns the number of requests of each group in each replicate and the sum of their latencies,
     both (replicates, groups), and each group's lowest latency.
 
-    A small set has groups of one request. In a large set, the error of the tail's mean is below the
-    spread within the group that contains the threshold.
+    A small set has groups of one request. A large set has larger groups. The resulting error of the
+    tail's mean is smaller than the spread of latencies in the group that contains the threshold.
     """
     # Requests beyond this rank are never in a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
@@ -150,7 +156,7 @@ def _sizes(of: Stretch) -> IntArray:
 
 
 def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """(replicates,) the share of requests slower than a threshold."""
+    """Return the share of requests slower than a threshold, (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 

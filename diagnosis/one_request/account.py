@@ -1,7 +1,8 @@
-"""Split one request's latency into parts, and name the requests that delayed it.
+"""Split one request's latency into parts, and list the requests that delayed it.
 
 Pure. The parts sum to the end-to-end time. The delays sum to the seconds that the row attributes to
-other requests' prefill. Nothing is estimated beyond what the row reports.
+the prefill of other requests. The delays by tenant also include the decode of other requests. All
+numbers come from the row. Only their division among other requests is an estimate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,27 +13,31 @@ import numpy as np
 
 from diagnosis.inputs.requests import Requests
 from diagnosis.latency.parts import PART_INDEX, PARTS, split_s
-from diagnosis.one_request.delayers import Delayer, delayers
+from diagnosis.one_request.delayers import Delayer, TenantDelay, delayers, tenant_delays
 from diagnosis.question import Metric
 
 ROUNDING_S: Final = 1e-9
-"""Instants have nanosecond resolution; a smaller difference is a rounding error."""
+"""Instants have nanosecond resolution. A smaller difference is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where one request's time went."""
+    """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
-    """Seconds by part of `diagnosis.latency.parts.PARTS`, in order; empty parts are left out."""
+    """Seconds by part of `diagnosis.latency.parts.PARTS`, in order. Empty parts are left out."""
     delayed_by: Sequence[Delayer]
-    """Largest delay first. `row` is the position in the requests given."""
+    """Requests whose prefill delayed this request, largest delay first. `row` is the position in
+    the requests given."""
+    by_tenant: Sequence[TenantDelay] = ()
+    """Delays by tenant, through prefill and decode, largest first. They include all requests, not
+    only those in `delayed_by`."""
 
 
 def account(requests: Requests, victim: int, most: int = 10) -> Account:
-    """Account for one request.
+    """Return the parts of one request's latency and its delayers.
 
-    An answer that was cut short is accounted for as well: its waiting did happen.
+    A request with an incomplete answer has parts as well, because it also waited.
 
     Args:
         requests: the requests that shared its engine at that time, including the request itself.
@@ -43,7 +48,7 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
     labels = {name: alone.labels[name] for name in alone.labels if name != "outcome"}
     itself = Requests(alone.received_unix_ns, alone.numbers, labels)
     split = split_s(itself, Metric.E2E)[0]
-    # The remainder counts as delivery only where delivery was measured.
+    # The remainder counts as delivery only if delivery was measured.
     delivery_s = float(np.nan_to_num(itself.number("delivery_s")[0]))
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s
@@ -55,4 +60,5 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
             if abs(seconds) >= ROUNDING_S
         },
         delayers(requests, victim, most),
+        tenant_delays(requests, victim),
     )

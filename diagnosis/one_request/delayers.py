@@ -1,16 +1,23 @@
-"""Find the requests whose prefill delayed another request.
+"""Find the requests that delayed another request.
 
-Pure. The row reports how many seconds others' prefill cost. These seconds are divided among the
-requests whose prefill overlapped, in proportion to the prompt tokens computed in the overlap. So
-the delays sum to what the row reports. Within one step no finer division is possible.
+Pure. The row reports how many seconds the prefills and the decodes of other requests cost. The
+seconds of prefills are divided among the requests whose prefill overlapped, in proportion to the
+prompt tokens computed in the overlap. The seconds of decodes are divided among the requests whose
+decode overlapped, in proportion to the output tokens. So the delays sum to the reported seconds. A
+finer division within one step is impossible.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
+
+_QUEUE: Final = ("queue_budget_s", "queue_step_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +30,24 @@ class Delayer:
     """Prompt tokens of this request that were computed during the overlap."""
 
 
+@dataclass(frozen=True, slots=True)
+class TenantDelay:
+    """The delay of another request by the requests of one tenant."""
+
+    tenant: str | None
+    """None if the requests have no tenant."""
+    requests: int
+    prefill_s: float
+    decode_s: float
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds of delay by prefills and decodes together."""
+        return self.prefill_s + self.decode_s
+
+
 def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
-    """Return the requests that delayed one request, largest delay first.
+    """Return the requests whose prefill delayed one request, largest delay first.
 
     Args:
         requests: the requests of its replica and engine around that time, including the request
@@ -32,37 +55,119 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
         victim: its position in `requests`.
         most: the largest number of delayers to return.
     """
-    number = requests.number
-    begun_s = (requests.received_unix_ns - requests.received_unix_ns[victim]) / 1e9
-    queued_s = begun_s + np.nan_to_num(number("frontend_s"))
-    scheduled_s = queued_s + np.nan_to_num(number("queue_s"))
-    first_token_s = scheduled_s + np.nan_to_num(number("prefill_s"))
-    last_token_s = first_token_s + np.nan_to_num(number("decode_s"))
-    tokens = np.nan_to_num(uncached_tokens(requests))
-    tokens[victim] = 0.0
-    replica, engine = requests.label("replica").codes, number("engine")
-    tokens[replica != replica[victim]] = 0.0
-    # Data-parallel engines of a replica share no step.
-    tokens[(engine != engine[victim]) & np.isfinite(engine) & np.isfinite(engine[victim])] = 0.0
-
-    def computed(from_s: float, to_s: float) -> FloatArray:
-        overlap = np.minimum(first_token_s, to_s) - np.maximum(scheduled_s, from_s)
-        length = np.maximum(first_token_s - scheduled_s, 1e-9)
-        share: FloatArray = np.clip(overlap, 0.0, None) / length
-        return tokens * np.minimum(share, 1.0)
-
-    cost_s, met = np.zeros(len(requests)), np.zeros(len(requests))
-    for columns, from_s, to_s in (
-        (("handoff_s",), begun_s[victim], queued_s[victim]),
-        (("queue_budget_s", "queue_step_s"), queued_s[victim], scheduled_s[victim]),
-        (("prefill_others_prefill_s",), scheduled_s[victim], first_token_s[victim]),
-        (("decode_others_prefill_s",), first_token_s[victim], last_token_s[victim]),
-    ):
-        lost_s = float(sum(np.nan_to_num(number(name)[victim]) for name in columns))
-        shared = computed(from_s, to_s)
-        whole = float(shared.sum())
-        if lost_s > 0 and whole > 0:
-            cost_s += lost_s * shared / whole
-            met += shared
+    cost_s, met = _Overlaps(requests, victim).prefills()
     order = np.argsort(-cost_s, kind="stable")[:most]
     return [Delayer(int(row), float(cost_s[row]), float(met[row])) for row in order if cost_s[row]]
+
+
+def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
+    """Return the delays of one request by the tenant of the requests that caused them, largest
+    first.
+
+    Args:
+        requests: as for `delayers`.
+        victim: its position in `requests`.
+    """
+    overlaps = _Overlaps(requests, victim)
+    prefill_s, _ = overlaps.prefills()
+    decode_s = overlaps.decodes()
+    tenants = requests.label("tenant")
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(prefill_s + decode_s).tolist():
+        rows[int(tenants.codes[row])].append(row)
+    found = [
+        TenantDelay(
+            tenants.values[code] if code >= 0 else None,
+            len(each),
+            float(prefill_s[each].sum()),
+            float(decode_s[each].sum()),
+        )
+        for code, each in rows.items()
+    ]
+    return sorted(found, key=lambda each: -each.cost_s)
+
+
+class _Overlaps:
+    """The overlaps of one request with the work of other requests in the same engine."""
+
+    def __init__(self, requests: Requests, victim: int) -> None:
+        self._requests, self._victim = requests, victim
+        number = requests.number
+        self._begun_s = (requests.received_unix_ns - requests.received_unix_ns[victim]) / 1e9
+        self._queued_s = self._begun_s + np.nan_to_num(number("frontend_s"))
+        self._scheduled_s = self._queued_s + np.nan_to_num(number("queue_s"))
+        self._first_token_s = self._scheduled_s + np.nan_to_num(number("prefill_s"))
+        self._last_token_s = self._first_token_s + np.nan_to_num(number("decode_s"))
+
+    def prefills(self) -> tuple[FloatArray, FloatArray]:
+        """Return seconds of delay by row, and prompt tokens computed in the overlaps."""
+        at = self._victim
+        queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
+        first_s, last_s = self._first_token_s[at], self._last_token_s[at]
+        return self._divided(
+            uncached_tokens(self._requests),
+            (self._scheduled_s, self._first_token_s),
+            (
+                (("handoff_s",), self._begun_s[at], queued_s),
+                (_QUEUE, queued_s, scheduled_s),
+                (("prefill_others_prefill_s",), scheduled_s, first_s),
+                (("decode_others_prefill_s",), first_s, last_s),
+            ),
+        )
+
+    def decodes(self) -> FloatArray:
+        """Return seconds of delay by row."""
+        at = self._victim
+        first_s = self._first_token_s[at]
+        cost_s, _ = self._divided(
+            self._requests.number("output_tokens"),
+            (self._first_token_s, self._last_token_s),
+            (
+                (("prefill_others_decode_s",), self._scheduled_s[at], first_s),
+                (("decode_others_decode_s",), first_s, self._last_token_s[at]),
+            ),
+        )
+        return cost_s
+
+    def _divided(
+        self,
+        tokens: FloatArray,
+        work: tuple[FloatArray, FloatArray],
+        lost: Sequence[tuple[Sequence[str], float, float]],
+    ) -> tuple[FloatArray, FloatArray]:
+        """Divide the seconds of each stretch among the requests that worked in it.
+
+        Args:
+            tokens: the tokens of each row's work.
+            work: when each row's work began and ended.
+            lost: the columns with the seconds lost in each stretch, and the stretch's start and
+                end.
+
+        Returns:
+            Seconds by row, and tokens computed in the stretches.
+        """
+        tokens = self._of_its_engine(np.nan_to_num(tokens))
+        begun_s, ended_s = work
+        length_s = np.maximum(ended_s - begun_s, 1e-9)
+        cost_s, met = np.zeros(len(tokens)), np.zeros(len(tokens))
+        for columns, from_s, to_s in lost:
+            lost_s = float(
+                sum(np.nan_to_num(self._requests.number(name)[self._victim]) for name in columns)
+            )
+            overlap_s = np.minimum(ended_s, to_s) - np.maximum(begun_s, from_s)
+            shared = tokens * np.minimum(np.clip(overlap_s, 0.0, None) / length_s, 1.0)
+            whole = float(shared.sum())
+            if lost_s > 0 and whole > 0:
+                cost_s += lost_s * shared / whole
+                met += shared
+        return cost_s, met
+
+    def _of_its_engine(self, tokens: FloatArray) -> FloatArray:
+        """Return a copy without the request itself, and without other engines' requests."""
+        ours, at = tokens.copy(), self._victim
+        ours[at] = 0.0
+        replica, engine = self._requests.label("replica").codes, self._requests.number("engine")
+        ours[replica != replica[at]] = 0.0
+        # Data-parallel engines of a replica do not share steps.
+        ours[(engine != engine[at]) & np.isfinite(engine) & np.isfinite(engine[at])] = 0.0
+        return ours

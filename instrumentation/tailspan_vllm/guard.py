@@ -1,8 +1,8 @@
-"""Guards and wrappers: no exception of ours reaches vLLM, and each one is counted.
+"""Guards and wrappers. They count the exceptions of our code and keep them away from vLLM.
 
-`Hooks` makes every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
-once, with exactly the arguments it was given, and returns its result or raises its exception.
-Our own code runs before or after it, inside a guard.
+`Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
+once, with exactly the given arguments, and returns its result or raises its exception. Our own code
+runs before or after the original, inside a guard.
 """
 
 import inspect
@@ -37,11 +37,11 @@ def note_failure(hook: str) -> None:
     with suppress(Exception):  # a log handler may raise, too
         failures[hook] += 1
         if failures[hook] == 1:
-            logger.exception("tailspan: %s failed; serving goes on without it", hook)
+            logger.exception("tailspan: %s failed; vLLM continues without it", hook)
 
 
 def count(event: str, message: str) -> None:
-    """Count something that was refused or dropped; log the first of each kind.
+    """Count an event, such as a refused connection; log the first event of each kind.
 
     Args:
         event: the name under which it is counted, among the failures.
@@ -77,7 +77,7 @@ class Hooks:
     """A group of hooks that need each other and are switched off together.
 
     Args:
-        what: names what the hooks provide, for the log.
+        what: the name of the hooks' feature, for the log.
         switched_off: called once, after the hooks have been switched off.
     """
 
@@ -147,7 +147,7 @@ class Hooks:
             return
         self.off = True
         with suppress(Exception):
-            logger.warning("tailspan: %s: switched off, serving goes on: %s", self._what, why)
+            logger.warning("tailspan: %s: switched off; vLLM continues: %s", self._what, why)
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 

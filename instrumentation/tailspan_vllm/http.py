@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""How long after the end of the answer the engine may report that a request has ended."""
+"""Time to wait, after the end of the answer, for the engine's report that the request has ended."""
 
 
 class TimingMiddleware:
@@ -90,7 +90,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
                 if message["type"] == "http.response.start":
                     exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
-                    # Bytes written after the client has left are not an answer.
+                    # Bytes that are written after the client has disconnected are not an answer.
                     exchange.first_byte = time.monotonic()
             except Exception:
                 guard.note_failure("send")

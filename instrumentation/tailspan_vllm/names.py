@@ -1,7 +1,7 @@
 """The names of all spans, events, attributes and metrics.
 
-The only place that spells them; all other parts of Tailspan import them from here. Names come from
-OpenTelemetry's GenAI conventions where those have one, and begin with `tailspan.` otherwise.
+The only place that spells them; all other parts of Tailspan import them from here. If
+OpenTelemetry's GenAI conventions define a name, it is used. All other names begin with `tailspan.`.
 Durations are in seconds, as OpenTelemetry recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
@@ -10,7 +10,7 @@ Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 from typing import Final
 
 SCOPE: Final = "tailspan_vllm"
-"""Instrumentation scope of everything that `tailspan-vllm` exports."""
+"""Instrumentation scope of all exports of `tailspan-vllm`."""
 
 # --- Resource -----------------------------------------------------------------------
 SERVICE_NAME: Final = "service.name"
@@ -171,7 +171,7 @@ OF_THE_LEDGER: Final = (
     CONTEXT_TOKENS,
     SCHEDULED_DECODES,
 )
-"""Totals that the engine core itself counts at each step."""
+"""Totals that the engine core itself updates at each step."""
 PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.tokens", "{token}")
 DECODE_TOKENS: Final = _metric("tailspan.engine.decode.tokens", "{token}")
 PREFIX_CACHE_QUERIES: Final = _metric("tailspan.engine.prefix_cache.queries", "{token}")
@@ -205,7 +205,7 @@ HOOK: Final = "tailspan.hook"
 """Attribute of hook failures: the hook's name."""
 ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
 
-# --- Metrics of GPUs, reported by a sampler beside the server -------------------------------
+# --- Metrics of GPUs, reported by a separate sampler ----------------------------------------
 GPU: Final = "hw.id"
 GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"

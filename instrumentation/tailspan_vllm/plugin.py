@@ -1,7 +1,7 @@
 """The plugin that vLLM loads in every process of a server.
 
 API servers, and programs that hold an `LLM`, capture requests. A process that runs a scheduler
-keeps the step ledger from the scheduler's first step on. Workers do nothing.
+keeps the step ledger from the scheduler's first step on. Workers do no work.
 """
 
 import logging
@@ -37,8 +37,8 @@ def install() -> None:
     if not settings_from(os.environ).enabled:
         return
     make_token(os.environ)
-    # An engine core may be a fork of its front end, a thread of it, or an actor with a name of
-    # its own. The hooks find out at the first step, and cost nothing until then.
+    # An engine core may be a fork or a thread of its front end, or an actor with another name.
+    # The hooks detect this at the first step, and do no work until then.
     parts = [_install_in_engine]
     if not process.startswith(_ENGINE_CORES):
         parts.append(_install_in_front_end)

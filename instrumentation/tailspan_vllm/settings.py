@@ -30,8 +30,11 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """As of when the plugin was loaded. Later vLLM's `--otlp-traces-endpoint`, which is meant for
-    vLLM's own spans, sets one of these variables."""
+    """The destinations when the plugin was loaded.
+
+    They are read early, because vLLM's option `--otlp-traces-endpoint`, which is meant for vLLM's
+    own spans, later changes one of the variables.
+    """
     tenant_header: bytes
     interval_s: float
     queue_limit: int
@@ -43,7 +46,7 @@ class Settings:
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings; a malformed value falls back to its default, with a complaint.
 
-    A wrong variable must not keep a server from starting, so nothing here raises.
+    A wrong variable must not prevent a server from starting, so this function never raises.
     """
     complaints: list[str] = []
 

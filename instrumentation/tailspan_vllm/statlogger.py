@@ -23,8 +23,11 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Steps that wait for the reading thread, which adds them up each second. If more wait, `record`
-adds them up itself, in about 2 ms. At 256 running requests a step holds about 8 kB."""
+"""Maximum number of steps that wait for the reading thread, which adds them up each second.
+
+If more steps wait, `record` adds them up itself, in about 2 ms. At 256 running requests a step
+holds about 8 kB.
+"""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
 """Reached only if the reading thread is stopped while it adds up steps."""
@@ -52,7 +55,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
     """
 
     _state: EngineState | None = None
-    """None if nothing is recorded."""
+    """The engine's state; None if the instrumentation is disabled."""
 
     @guard.harmless("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
@@ -107,7 +110,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         try:
             steps = [self._steps.popleft() for _ in range(len(self._steps))]
             if not self._probed and (lacking := missing_in(steps)):
-                # Totals that never change would look like those of an idle engine.
+                # Totals that never change would look like an idle engine.
                 self._state, state.load = None, None
                 state.totals.clear()
                 guard.count("add_steps", f"tailspan: no engine totals: no {', '.join(lacking)}")

@@ -31,7 +31,7 @@ RESOURCE: Final = (
     Term(
         names.SERVICE_NAME,
         "text",
-        "The service; `vllm` unless the environment names another.",
+        "The service; `vllm` unless the environment sets another name.",
         "`OTEL_SERVICE_NAME`",
     ),
     Term(
@@ -68,17 +68,22 @@ SPAN_ATTRIBUTES: Final = (
 """Attributes that Tailspan does not store."""
 
 SPAN_EVENTS: Final = (
-    Term(names.ARRIVED, "instant", "It reached the engine's front end.", _STATS),
-    Term(names.QUEUED, "instant", "It entered the engine's queue.", _STATS),
-    Term(names.SCHEDULED, "instant", "It was scheduled for the first time.", _STATS),
-    Term(names.FIRST_TOKEN, "instant", "Its first token was generated.", _STATS),
+    Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),
+    Term(names.QUEUED, "instant", "The request entered the engine's queue.", _STATS),
+    Term(names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS),
+    Term(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
     Term(names.FIRST_BYTE, "instant", "The first byte of the answer's body was written.", _HTTP),
-    Term(names.LAST_TOKEN, "instant", "Its last token was generated.", _STATS),
-    Term(names.PREEMPTION, "instant", "It was preempted; one event each.", "vLLM's engine events"),
+    Term(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
+    Term(
+        names.PREEMPTION,
+        "instant",
+        "The request was preempted; one event for each preemption.",
+        "vLLM's engine events",
+    ),
     Term(
         names.RESUMPTION,
         "instant",
-        "It was scheduled again; one event each.",
+        "The request was scheduled again; one event for each time.",
         "vLLM's engine events",
     ),
 )
@@ -88,16 +93,16 @@ EVENTS: Final = (
     Term(
         names.ENGINE_STARTED,
         "event",
-        "An engine runs with these arguments since the event's time. Sent until the collector"
-        " accepts it, and again after an outage, identical to the nanosecond.",
+        "An engine runs with these arguments since the event's time. The event is sent until the"
+        " collector accepts it, and repeated without changes after an outage.",
         "vLLM's config",
     ),
     Term(
         names.REQUEST_IN_FLIGHT,
         "event",
         "A request has not ended at the event's time. The record has the trace id and span id of"
-        " the span that follows. Sent every 10 s for the 1,000 oldest requests that have run for"
-        " 5 s or longer. It has the span's attributes for operation, model, adapter, route, tenant,"
+        " the later span. It is sent every 10 s for the 1,000 oldest requests that have run for at"
+        " least 5 s. It has the span's attributes for operation, model, adapter, route, tenant,"
         " configuration, prompt tokens and streaming; TTFT once the first byte was sent; and the"
         f" ages `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
         _FRONT_END,
@@ -124,7 +129,7 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.CONFIG,
         "text",
-        "Fingerprint of the arguments below, as on spans and metrics.",
+        "Fingerprint of the arguments, the same as on spans and metrics.",
         "vLLM's config",
     ),
     Term(names.DEVICE, "text", "The GPU or CPU, such as `NVIDIA H100 80GB HBM3`.", _PLATFORM),
@@ -138,7 +143,7 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.LOADING,
         "s",
-        "From the start of the process until the engine was ready; absent if only the"
+        "Time from the start of the process until the engine was ready. Absent if only the"
         " configuration changed, or if the operating system does not provide it.",
         "/proc/self/stat",
     ),
@@ -151,9 +156,9 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.ARGUMENT,
         "number, boolean or text",
-        "Prefix of each argument that matters to latency, with its value in force. Arguments that"
-        " are unset, or that this vLLM lacks, are absent. A text that could identify its owner,"
-        " such as a path, is a digest.",
+        "Prefix of each argument that affects latency, with its effective value. Arguments that"
+        " are unset, or that this vLLM does not have, are absent. A text that could identify its"
+        " owner, such as a path, is reported as a digest.",
         "vLLM's config",
     ),
 )
@@ -161,16 +166,17 @@ EVENT_ATTRIBUTES: Final = (
 
 METRIC_ATTRIBUTES: Final = (
     Term(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
-    Term(names.REQUEST_MODEL, "text", "The name under which it is served.", "vLLM's config"),
-    Term(names.CONFIG, "text", "As on spans.", "vLLM's config"),
+    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
+    Term(names.CONFIG, "text", "Fingerprint, the same as on spans.", "vLLM's config"),
     Term(names.HOOK, "text", "The hook that failed.", _OURSELVES),
     Term(
         names.DROP_REASON,
         "text",
-        "Why spans were dropped: `queue_full` (the collector is away or too slow), `refused` (the"
-        " collector refuses this span), `denied` (it refuses this sender), `rejected` (it accepted"
-        " the message without it), `unauthenticated` (the server answered 401 or 403, more than"
-        " once a second), `too_large`, `failed` (the instrumentation failed).",
+        "Why spans were dropped: `queue_full` (the collector is unreachable or too slow),"
+        " `refused` (the collector refused the span), `denied` (the collector refuses all messages"
+        " of this sender), `rejected` (the collector accepted the message without the span),"
+        " `unauthenticated` (the server answered 401 or 403 more than once a second), `too_large`,"
+        " `failed` (the instrumentation failed).",
         _OURSELVES,
     ),
 )
@@ -179,13 +185,14 @@ _GPU = "GPU sampler"
 
 
 GPU_ATTRIBUTES: Final = (
-    Term(names.GPU, "text", "Its UUID, or its index if it has none.", _GPU),
+    Term(names.GPU, "text", "UUID of the GPU, or its index if it has none.", _GPU),
     Term(names.GPU_MODEL, "text", "The product name, such as `NVIDIA H100 80GB HBM3`.", _GPU),
     Term(names.GPU_SOURCE, "text", "The source: `nvml`, `dcgm`, `amd_smi`.", _GPU),
     Term(
         names.GPU_THROTTLE_REASONS,
         "text",
-        f"The reasons of `{names.GPU_THROTTLED}`, sorted, joined by commas; empty for none.",
+        f"The reasons of `{names.GPU_THROTTLED}`, sorted and joined by commas; empty if the clock"
+        " is not limited.",
         _GPU,
     ),
 )

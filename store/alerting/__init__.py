@@ -1,1 +1,1 @@
-"""What alerting stores: counts per objective, incidents, and notifications to send."""
+"""Stores counts per objective, incidents, and notifications."""

@@ -1,7 +1,7 @@
-"""Stored incidents, and the instant up to which each objective was evaluated.
+"""Stores incidents, and the time until which each objective was evaluated.
 
 This module stores plain numbers; `alerts/` defines what they mean. An evaluation and its findings
-are written together, so that a restart continues where the last run stopped and repeats nothing.
+are written in one transaction, so a restart continues where the last run stopped.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from store.schema import METADATA
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident. Exact numbers are stored as text; instants are unix seconds.
+    """One incident. Exact numbers are stored as text; times are unix seconds.
 
-    `simulated` is true if the requests of real servers alone would not have caused the incident.
+    `simulated` is true if the incident would not exist without simulated requests.
     None means False: the incident is older than this field.
     """
 
@@ -68,7 +68,7 @@ EVALUATIONS = Table(
 
 
 def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list[IncidentRow]:
-    """An objective's incidents, the newest first."""
+    """Return an objective's incidents, the newest first."""
     statement = select(INCIDENTS).where(INCIDENTS.c.slo == slo)
     if open_only:
         statement = statement.where(INCIDENTS.c.ended_unix_s.is_(None))
@@ -78,7 +78,7 @@ def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list
 
 
 def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow]:
-    """The incidents of all objectives that were under way in [from, to), oldest first."""
+    """Return the incidents of all objectives that overlap [from, to), the oldest first."""
     over = INCIDENTS.c.ended_unix_s
     statement = (
         select(INCIDENTS)
@@ -90,7 +90,7 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
-    """Up to when an objective was evaluated; None where it never was."""
+    """Return the time until which an objective was evaluated; None if it never was."""
     with reading(engine) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
@@ -99,7 +99,7 @@ def evaluated_until(engine: Engine, slo: str) -> int | None:
 
 
 def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
-    """Keep how far an objective was evaluated, and the incidents as they are since."""
+    """Store the time until which an objective was evaluated, and the incidents that changed."""
     put = dialects.of(engine).put
     with writing(engine) as connection:
         if changed:
@@ -108,7 +108,10 @@ def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[In
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
-    """Delete the incidents that a simulation alone made; by objective, severity and instant."""
+    """Delete the incidents that only simulated requests caused.
+
+    Returns: the key of each: objective, severity and start in unix seconds.
+    """
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
     dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())

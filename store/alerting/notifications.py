@@ -1,9 +1,9 @@
-"""The outbox: notifications of incidents, the channel of each, and its delivery state.
+"""The outbox: notifications about incidents, with their channel and delivery state.
 
-There is one row for each incident, transition and channel, so that nothing is sent twice and a
-restart continues where the last run stopped. A row holds the message, never an address or a key.
-Rows are written whole. Each row has one writer at a time: first the code that adds it, then the
-thread that sends for its channel.
+There is one row for each incident, transition and channel, so a notification is not sent twice and
+a restart continues where the last run stopped. A row contains the message, but no address and no
+key. A row is always replaced as a whole. Each row has one writer at a time: first the code that
+adds it, then the thread that sends for its channel.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,8 +30,9 @@ from store.connections import reading, writing
 from store.schema import METADATA
 
 AHEAD_S: Final = 60
-"""A row whose creation is later than now by more than this was added while the clock was ahead. It
-is due at once."""
+"""If a row's creation time is further in the future than this, the clock was ahead when the row was
+added. The row is then sent immediately.
+"""
 
 
 class Delivery(StrEnum):
@@ -43,17 +44,20 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Begins the name of a hang, in place of an objective's, which has no colon."""
+"""Prefix of the name under which a hang is stored.
+
+Names of objectives contain no colon, so the two never collide.
+"""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row; instants are unix seconds.
+    """One row; times are unix seconds.
 
-    `next_unix_s` is when the next attempt is due; None if there will be none. `failures` counts
-    the attempts since the last delivery; `problem` is why the latest of them failed.
+    `next_unix_s` is the time of the next attempt; None if there is none. `failures` counts the
+    failed attempts since the last delivery; `problem` is the reason of the latest failure.
     """
 
     slo: str
@@ -71,7 +75,7 @@ class Notification:
 
     @property
     def incident(self) -> tuple[str, str, int]:
-        """What it is about."""
+        """Return the key of the incident."""
         return (self.slo, self.severity, self.fired_unix_s)
 
 
@@ -94,21 +98,23 @@ NOTIFICATIONS = Table(
 
 
 def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Keep rows: new ones, or as they are now."""
+    """Add rows, or replace those with the same key."""
     if rows:
         with writing(engine) as connection:
             dialects.of(engine).put(connection, NOTIFICATIONS, [_plain(row) for row in rows])
 
 
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
-    """Give up what waits for channels that are not among these, and end what is repeated of
-    objectives that are not. Before any sender runs."""
+    """Stop notifications for removed channels, and reminders for removed objectives.
+
+    Must be called before any sender runs.
+    """
     due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
     ended = []
     for row in due:
         waiting = row.state == Delivery.PENDING
         if row.channel not in channels and waiting:
-            why = "the channel is not configured any more"
+            why = "the channel is no longer configured"
             ended.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif row.channel not in channels or (row.slo not in slos and not waiting):
             ended.append(replace(row, next_unix_s=None))
@@ -116,15 +122,15 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
 
 
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
-    """What a channel is to deliver now, in order.
+    """Return the notifications that a channel must deliver now, in order.
 
-    The end of an incident waits until its beginning is delivered, and from then on its
-    beginning is not repeated. If the beginning was given up, so is the end: its receiver has
-    nothing to close.
+    The notification that an incident has ended waits until the notification of its start was
+    delivered. Once an incident has ended, there are no more reminders of its start. If the start
+    could not be delivered, the end is not sent.
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Otherwise a row created by a clock that was ahead would wait until then.
+    # Otherwise a row that was created while the clock was ahead would wait until that time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -145,7 +151,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
             if waiting or row.incident not in over:
                 ready.append(row)
         elif beginning is None or beginning.state == Delivery.DEAD:
-            why = "not sent, because the beginning could not be sent"
+            why = "not sent, because the start of the incident could not be sent"
             given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif beginning.state == Delivery.DELIVERED:
             ready.append(row)
@@ -154,23 +160,24 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
 
 
 def read_notifications(engine: Engine, slo: str) -> list[Notification]:
-    """All of an objective, the newest first."""
+    """Return all notifications about an objective, the newest first."""
     rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
     return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
 
 
 def read_hangs(engine: Engine) -> list[Notification]:
-    """All of hangs, the newest first."""
+    """Return all notifications about hangs, the newest first."""
     rows = _read(
         engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo.startswith(HANG, autoescape=True))
     )
     return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
 
 
-def forget_told(engine: Engine, before_unix_s: int) -> int:
-    """Delete the notifications of incidents that ended before, once none of them is due.
+def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
+    """Delete the notifications about incidents that ended before a time.
 
-    All rows of an incident are deleted together: if some stayed, the others would be sent again.
+    Incidents with a notification that must still be sent are kept. All rows of an incident are
+    deleted together; otherwise the deleted notifications would be sent again.
 
     Returns:
         The number of incidents.
@@ -196,7 +203,7 @@ def forget_told(engine: Engine, before_unix_s: int) -> int:
 
 
 def remove_notifications(connection: Connection, incident: tuple[str, str, int]) -> None:
-    """Delete the notifications of an incident."""
+    """Delete the notifications about an incident."""
     columns = NOTIFICATIONS.c
     slo, severity, fired_unix_s = incident
     which = and_(

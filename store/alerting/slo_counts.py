@@ -1,9 +1,9 @@
-"""Stored counts per objective, so that a month is not counted again each time.
+"""Stores counts per objective, so that an evaluation does not count a month of requests again.
 
-The key is the digest of an objective's definition: an objective whose meaning changes has no counts
-yet, and is counted again from the requests that still exist. `alerts/` defines the numbers; this
-module stores them with the time range that they cover. Simulated requests are counted in a table of
-their own, so that a simulation can be deleted without touching the rest.
+The key is the digest of an objective's definition. If the definition changes, the objective has no
+counts yet and is counted again from the requests that still exist. `alerts/` defines the numbers;
+this module stores them with the time range that they cover. Simulated requests are counted in a
+separate table, so that a simulation can be deleted without changing the other counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ from store.schema import METADATA, REQUESTS
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """What became of the requests that ended in (until − bucket, until]."""
+    """Counts of the requests that ended in (until − bucket, until], by result."""
 
     until_unix_s: int
     good: int
@@ -44,9 +44,8 @@ class SloCount:
     client_error: int
     unknown: int
     simulated: bool = False
-    """Whether these are a simulation's requests; a real server's otherwise."""
     group: str = ""
-    """Which group of requests these are, where an objective has several."""
+    """The key of the group, if the objective has groups."""
 
 
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
@@ -55,7 +54,7 @@ _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The stretch that counts are whole for: (from, until]."""
+    """The time range for which counts are complete: (from, until]."""
 
     from_unix_s: int
     until_unix_s: int
@@ -84,13 +83,13 @@ STRETCHES = Table(
 
 
 def counted(engine: Engine, definition: str) -> Counted | None:
-    """The stretch that was counted; None where nothing was."""
+    """Return the time range that was counted; None if nothing was counted yet."""
     with reading(engine) as connection:
         return _stretch(connection, definition, locked=False)
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """The kept counts with from < until ≤ to, in order; simulated ones apart."""
+    """Return the stored counts with from < until ≤ to, in order; simulated requests separately."""
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
@@ -102,16 +101,16 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
-    """The kept counts between neighbouring instants, added up by the database.
+    """Return the sums of the stored counts, one for each range between two successive instants.
 
     Args:
         engine: from `open_database`.
-        definition: the digest of what was counted.
+        definition: the digest of the objective's definition.
         instants: ascending, in unix seconds.
 
     Returns:
-        The counts of each stretch (a, b], with b as the end of one bucket; empty ones left out,
-        simulated ones apart.
+        The counts of each range (a, b], with `until_unix_s` = b; empty ranges are left out,
+        simulated requests are counted separately.
     """
     found = []
     with reading(engine) as connection:
@@ -128,7 +127,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """The kept counts in (from, to], added up by steps of `step_s` that begin at `from`."""
+    """Return the stored counts in (from, to], summed over steps of `step_s` from `from` on."""
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
@@ -149,20 +148,20 @@ def keep_counts(
     since: Counted | None = None,
     groups: Sequence[str] = ("",),
 ) -> bool:
-    """Keep counts, in place of what was there of the same time.
+    """Store counts, and replace the previous counts of the same time range.
 
     Args:
         engine: from `open_database`.
-        definition: the digest of what was counted.
-        counts: buckets; one in which nothing happened may be left out.
-        stretch: all that is counted from now on, these and those before; of the first group.
-        since: that stretch as it was when counting began; None for whatever it is.
-        groups: those that were counted. Each is kept under the definition with its key, and from
-            its own start on.
+        definition: the digest of the objective's definition.
+        counts: buckets; empty ones may be left out.
+        stretch: the time range that the first group's counts cover, with the new counts.
+        since: that time range when counting began; None skips the check for other processes.
+        groups: the keys of the counted groups. Each is stored under the definition and its key,
+            with its own start.
 
     Returns:
-        Whether they were kept: False if another process changed the stretch meanwhile, because
-        these counts may lack what it declared incomplete.
+        Whether the counts were stored. They are not stored if another process has changed the time
+        range meanwhile, because they may then be incomplete.
     """
     remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
@@ -206,15 +205,15 @@ def keep_counts(
 
 
 def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
-    """Declare all counts since an instant incomplete, and remove the marks that caused it.
+    """Record that all counts after a time are incomplete, and remove the marks that caused this.
 
-    In one transaction: whatever stops us, either the marks or the shorter stretches are kept. Also
-    of objectives that are not in force: they may be again.
+    Both happen in one transaction, so that a crash loses neither. Objectives that are not
+    configured at present are included, because they may be configured again.
 
     Args:
         engine: from `open_database`.
-        from_s: requests came that ended after this instant.
-        marks: those that were read.
+        from_s: unix seconds; new requests ended after this time.
+        marks: the marks that were read.
     """
     longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
     with writing(engine) as connection:
@@ -232,7 +231,7 @@ def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
 
 
 def remove_simulated_counts(connection: Connection) -> None:
-    """Delete the counts of simulated requests, and end the stretches that only they began."""
+    """Delete the counts of simulated requests, and shorten the time ranges that they extended."""
     remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
     for definition, first_s in connection.execute(
@@ -279,13 +278,13 @@ def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counte
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Lock the selected rows until the transaction ends, where the database has such locks."""
+    """Lock the selected rows until the transaction ends, if the database supports this."""
     # ClickHouse has no transactions.
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """When the earliest request that is kept was received; None where there is none."""
+    """Return when the earliest stored request was received; None if there are no requests."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
     return oldest

@@ -1,7 +1,7 @@
 """The groups of an objective that are counted separately.
 
-A group with a place has a row in `slo_counted`, under the objective's digest and its own key, and
-so has the group of all others. `alerts.groups` defines the keys.
+Each such group has a row in `slo_counted`, whose key is the objective's digest and the group's key.
+The group of all other requests has a row, too. `alerts.groups` defines the keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
-    """The stretch for which each group is counted, by its key."""
+    """Return the time range for which each group is counted, by its key."""
     own = STRETCHES.c.definition.startswith(f"{definition}.")
     with reading(engine) as connection:
         rows = connection.execute(select(STRETCHES).where(own)).all()
@@ -35,7 +35,7 @@ def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
 
 
 def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
-    """Count these groups by themselves from now on."""
+    """Count these groups separately from now on."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(engine) as connection:
         dialects.of(engine).put(connection, STRETCHES, rows)
@@ -44,7 +44,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted])
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """In how many hours since an instant each group had requests."""
+    """Return, for each group, the number of hours since a time in which it had requests."""
     found = dict.fromkeys(groups, 0)
     with reading(engine) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
@@ -58,7 +58,7 @@ def active_hours(
 
 
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
-    """Take a group's place away, and add its counts to another group's."""
+    """Stop counting a group separately, and add its counts to another group."""
     put, remove = dialects.of(engine).put, dialects.of(engine).remove
     with writing(engine) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

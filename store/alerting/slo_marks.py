@@ -1,8 +1,8 @@
-"""Marks: which steps of the objectives' counts have requests that were not counted yet.
+"""Marks the time steps with requests that the objectives' counts do not include yet.
 
-The writer marks the steps of its requests in the same transaction as the rows, so a stop at any
-instant loses neither. The evaluator removes a mark in the transaction that declares its step to be
-counted again (`slo_counts.count_again`). A mark that is read stands for rows that are committed.
+The writer marks the steps of its requests in the same transaction as the rows, so a crash loses
+neither. The evaluator removes a mark in the same transaction in which it records that the step is
+incomplete (`slo_counts.count_again`). If a mark is visible, its rows are committed.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 _AT_ONCE: Final = 500
-"""Marks named in one DELETE, as in `rollup_marks`."""
+"""Number of marks in one DELETE statement."""
 
 MARKS: Final = Table(
     "slo_marks",
@@ -38,8 +38,10 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """Requests of one source that ended in one step, or were last seen in flight in it, as one
-    transaction wrote them."""
+    """Requests of one source that were written in one transaction and ended in one step.
+
+    A request in flight belongs to the step in which it was last seen.
+    """
 
     token: int
     """Identifies the transaction."""
@@ -47,20 +49,20 @@ class Mark(NamedTuple):
     """The end of the step."""
     source: str
     received_unix_ns: int
-    """When the earliest of them was received."""
+    """Time of receipt of the earliest of these requests."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
-    """The marks of one transaction's requests."""
+    """Return the marks for the requests of one transaction."""
     token = randbits(63)
     earliest: dict[tuple[int, str], int] = defaultdict(lambda: _LATEST)
     for requests in several:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # As `alerts.evaluation.counting` rounds it, or a request could be marked in one step and
-        # counted in the next. Beyond a century each the sum might not fit; the collector refuses a
-        # week.
+        # Rounded as in `alerts.evaluation.counting`, so that a request is marked in the step in
+        # which it is counted. The limit of a century prevents an overflow of the sum; the
+        # collector refuses durations above a week.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -95,7 +97,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """
     token = randbits(63)
     marks = {
-        # No ended request is to be read for it: as if received in the very step.
+        # `received_unix_ns` is the step itself, so that no earlier requests are read for this mark.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -105,12 +107,13 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """All marks of some transactions; none if no request is left to be counted.
+    """Return all marks of up to `transactions` transactions; an empty list if there are no marks.
 
     Args:
         engine: from `open_database`.
-        transactions: how many at most.
-        from_s: leaves out the marks of steps that ended before; None for none.
+        transactions: the maximum number of transactions.
+        from_s: unix seconds; marks of steps that ended before this time are left out. None for all
+            marks.
     """
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
@@ -121,7 +124,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete the marks of these transactions, but for steps before the first of these."""
+    """Delete these transactions' marks, from the earliest of the given steps on."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -1,1 +1,1 @@
-"""Reads what a bill is made of: the use of engines and GPUs, and billed requests."""
+"""Reads the data for bills: the time of engines and GPUs, and billed requests."""

@@ -1,4 +1,4 @@
-"""Reads what a bill needs at once: spans of engines and GPUs, requests by label and hour."""
+"""Reads the data for a bill: the time of engines and GPUs, and requests by label and hour."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,23 +16,26 @@ from telemetry.accounts import Accounts, Count, EngineStretches, GpuStretches
 from telemetry.starts import MOST_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
-"""The labels that a bill needs, whatever it is asked by."""
+"""The labels that every bill needs."""
 
 
 def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts:
-    """Read what a bill of a window rests on.
+    """Read the data for the bill of a window.
 
     Args:
         engine: from `open_database`.
-        window: widened to whole minutes, or to hours where minutes are gone.
-        by: labels to group requests by, beside BASE.
+        window: the time range; widened to whole minutes, or to whole hours if the rollups per
+            minute were deleted.
+        by: labels to group requests by, in addition to BASE.
 
     Raises:
-        ValueError: a label that rollups do not keep.
+        ValueError: a label that rollups do not have.
         StoreUnavailable: the database does not answer.
     """
     if unknown := set(by) - set(LABELS):
-        raise ValueError(f"no bill by {sorted(unknown)[0]!r}; allowed: {', '.join(LABELS)}")
+        raise ValueError(
+            f"cannot group a bill by {sorted(unknown)[0]!r}; allowed: {', '.join(LABELS)}"
+        )
     read = billed_requests(engine, window, tuple(dict.fromkeys((*BASE, *by))))
     start, end = read.window.from_unix_ns, read.window.to_unix_ns
     engines, gpus = stretches(engine, read.window)
@@ -43,7 +46,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # One just after the window may have been loading within it.
+        # An engine that started just after the window may have been loading within it.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),

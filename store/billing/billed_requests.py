@@ -1,9 +1,10 @@
-"""What requests are billed, by label and hour of a time range.
+"""Sums billed requests by label and hour of a time range.
 
-Read from rollups where they exist, so that a day of ten million requests takes a second. Rollups
-count a request when it was received; a bill counts it when the engine worked on it. So the rows of
-the few requests that were in the engine at the end of an hour, or of the range, are read, and their
-seconds are divided between the hours by time.
+The sums are read from rollups, so that a day of ten million requests takes a second. Rollups assign
+a request to the hour in which it was received; a bill assigns it to the hours in which the engine
+worked on it. A few requests were still in the engine at the end of an hour, or at the end of the
+range. Their rows are read, and their billed seconds are divided between the hours in proportion to
+time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,30 +24,34 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""A request that took longer counts where it was received, for the rest of it."""
+"""Requests that span the end of an hour are searched up to this time before it.
+
+If a request is longer, the rest of its time is assigned to the hour in which it was received.
+"""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
 
 @dataclass(frozen=True, slots=True)
 class BilledRequests:
-    """The requests of a window, and how much of it they cover."""
+    """The billed requests of a window."""
 
     window: Window
     cells: Cells
     apportioned: bool
     gone_ns: int
-    """Up to when rows were removed."""
+    """Rows received before this time (unix ns) were deleted."""
     overflowed: int
     simulated: bool
 
 
 def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """Read them.
+    """Read the billed requests of a window.
 
     Args:
         engine: from `open_database`.
-        window: widened to whole minutes, or to hours where minutes are gone.
+        window: the time range; widened to whole minutes, or to whole hours if the rollups per
+            minute were deleted.
         by: the labels of the cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
@@ -74,7 +79,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequests:
-    """Read a database that has no rollups yet."""
+    """Sum the rows of a database that has no rollups yet."""
     answered = Window(
         window.from_unix_ns // _MINUTE_NS * _MINUTE_NS,
         -(-window.to_unix_ns // _MINUTE_NS) * _MINUTE_NS,
@@ -101,7 +106,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Cells from sums by group and hour: cell = group × hours + hour, from `first_unix_s` on."""
+    """Convert sums to cells. A cell's index is group × hours + hour, from `first_unix_s` on."""
     return Cells(
         by=by,
         labels=labels,
@@ -109,12 +114,12 @@ def _cells(
         hour_unix_s=first_unix_s + sums.cells % hours * HOUR_S,
         requests=sums.requests,
         sums={name: _facts(sums, name)[:, 1] for name in AMOUNTS},
-        told={name: _facts(sums, name)[:, 0] for name in AMOUNTS},
+        reported={name: _facts(sums, name)[:, 0] for name in AMOUNTS},
     )
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """The facts of a quantity; without cells, `sums` has no quantities."""
+    """Return the facts of a quantity; empty if `sums` has no cells."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -129,7 +134,7 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Labels as rollups store them: as text."""
+    """Convert labels to text, as rollups store them."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
@@ -140,10 +145,12 @@ def _apportioned(
     longest_s: Mapping[int, float],
     gone_before_ns: int,
 ) -> tuple[Cells, bool]:
-    """Seconds moved over the edges of hours; whether all of them could be.
+    """Move seconds of requests that span the end of an hour to the next hours.
 
-    `longest_s` has the longest request of each hour by its start, and at −1 that of the hour
-    before the window.
+    `longest_s` is the duration of the longest request of each hour, by the start of the hour; key
+    −1 is the hour before the window.
+
+    Returns: the cells, and whether the rows of all such requests still exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -181,7 +188,7 @@ def _apportioned(
             hour_unix_s=np.concatenate([cells.hour_unix_s, hours]),
             requests=np.concatenate([cells.requests, zeros.astype(np.int64)]),
             sums={name: np.concatenate([cells.sums[name], more[name]]) for name in AMOUNTS},
-            told={name: np.concatenate([cells.told[name], zeros]) for name in AMOUNTS},
+            reported={name: np.concatenate([cells.reported[name], zeros]) for name in AMOUNTS},
         ),
         whole,
     )
@@ -190,8 +197,11 @@ def _apportioned(
 def _over(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Labels of the requests received before an edge and worked on after it, and their seconds
-    billed and wasted after the edge, by time."""
+    """Return the labels of requests that span an edge, and their seconds after the edge.
+
+    Such a request was received before the edge and was still in the engine after it. Its billed
+    and wasted seconds are divided in proportion to time.
+    """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns
     table = request_table(engine, before, columns=columns, ended_after_unix_ns=edge)

@@ -1,1 +1,1 @@
-"""Reads many rows as columns, through ADBC where there is one, and keeps them between questions."""
+"""Reads many rows as columns, through ADBC if it is installed, and caches them."""

@@ -1,7 +1,7 @@
-"""Asks `adbc_process` for columns of a SQLite file.
+"""Reads columns of a SQLite file through the process `adbc_process`.
 
-The first question starts the process. It ends after a minute without a question, and the next
-question starts it again.
+The first query starts the process. The process ends after a minute without a query, and the next
+query starts it again.
 """
 
 import logging
@@ -29,11 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class ColumnReader:
-    """Reads one database, one question at a time, from any thread.
-
-    Args:
-        path: of the file.
-    """
+    """Reads one database file, one query at a time. Safe to use from any thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -45,11 +41,11 @@ class ColumnReader:
     def read(
         self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
     ) -> pa.Table:
-        """The answers to statements, each with the values it binds, one after another.
+        """Return the rows of statements, concatenated in order.
 
         Args:
-            statements: at most 16, read side by side.
-            schema: of each answer; a dictionary's values come as one.
+            statements: up to 16 statements with their parameters, run in parallel.
+            schema: the schema of every result. The dictionaries of a column are merged.
 
         Raises:
             NotQuick: ADBC is not installed, or the reader failed.
@@ -61,14 +57,14 @@ class ColumnReader:
             try:
                 descriptors = self._ask(asked)
             except (OSError, EOFError):
-                self._end()  # it had ended for want of questions, most likely
+                self._end()  # the process has probably ended after a minute without a query
                 try:
                     descriptors = self._ask(asked)
                 except (OSError, EOFError) as error:
                     self._end()
                     if self.task.problem is None:
                         _log.warning(
-                            "the process that reads columns ended (%s); they are read the slow way",
+                            "the process that reads columns ended (%s); using the slower query",
                             type(error).__name__,
                         )
                     self.task.failed(error)
@@ -77,7 +73,7 @@ class ColumnReader:
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next query starts another."""
         with self._lock:
             self._end()
 
@@ -92,7 +88,7 @@ class ColumnReader:
         while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):
             more = answers.recv(2**16)
             if not more:
-                raise EOFError("half an answer")
+                raise EOFError("the result is incomplete")
             answer += more
         if why := answer[_LENGTH_BYTES:].decode(errors="replace"):
             raise NotQuick(" ".join(why.split())[:300])

@@ -1,13 +1,13 @@
-"""The process that reads SQLite's rows as Arrow through ADBC, beside the process that asks.
+"""Reads rows of SQLite as Arrow through ADBC, in a separate process.
 
-ADBC brings its own SQLite library. Two of them in one process break each other's locks
-(docs/decisions/006), so it runs in a process that opens the database in no other way, and only to
-read. Each answer is a file without a name, which the asking process maps into its memory: nothing
-is copied between the two.
+ADBC contains its own SQLite library. Two SQLite libraries in one process break each other's locks
+(docs/decisions/006), so this process opens the database only through ADBC, and only for reading.
+Each result is an anonymous file, which the client maps into its memory without a copy.
 
     python -m store.columns.adbc_process SOCKET
 
-Questions come on standard input. The process ends with it, or after a minute without a question.
+Queries arrive on standard input. The process ends when standard input is closed, or after a minute
+without a query.
 """
 
 import os
@@ -37,14 +37,14 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""A row before all others, in SQL and in Arrow: ADBC takes a column's type from the first rows,
-and would take one that is unknown there for whole numbers."""
+"""The values of an additional first row, in SQL and in Arrow. ADBC derives the type of a column
+from the first rows, and would treat a column of NULLs as integers."""
 
 
 class Question(NamedTuple):
-    """Statements, each with the values it binds: read side by side, answered in their order.
+    """Statements with their parameters. They run in parallel; results are sent in their order.
 
-    `schema` is Arrow's of the answers, serialised.
+    `schema` is the serialised Arrow schema of the results.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Question(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Answer a statement: the descriptor of a file with Arrow's stream in it."""
+    """Run a statement. Return the descriptor of a file with the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
     descriptor = _nameless()
@@ -83,7 +83,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _asked(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Not by way of ADBC's DB-API: it imports pandas, which takes longer than most questions.
+    # Without ADBC's DB-API, because that imports pandas, which takes longer than most queries.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -106,7 +106,7 @@ def _nameless() -> int:
 
 
 def serve(questions: IO[bytes], answers: socket.socket) -> None:
-    """Answer until there are no more questions."""
+    """Answer queries until standard input is closed or no query arrives for a minute."""
     while select.select([questions], [], [], IDLE_S)[0]:
         head = whole(questions, LENGTH.size)
         if not head:
@@ -116,7 +116,7 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
         why = b""
         try:
             descriptors = _side_by_side(asked)
-        except Exception as error:  # whatever it is, who asked has another way
+        except Exception as error:  # the client then uses the slower query
             why = f"{type(error).__name__}: {error}".encode()
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
         for descriptor in descriptors:
@@ -131,7 +131,7 @@ def _side_by_side(asked: Question) -> list[int]:
 
 
 def whole(stream: IO[bytes], length: int) -> bytes:
-    """So many bytes of a stream without a buffer; fewer only where it ends."""
+    """Read `length` bytes of an unbuffered stream; fewer if it ends."""
     found = b""
     while len(found) < length and (more := stream.read(length - len(found))):
         found += more
@@ -140,5 +140,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Unbuffered: what lay in a buffer would not be seen by `select`.
+        # Unbuffered, because `select` does not see data that is in a buffer.
         serve(os.fdopen(0, "rb", buffering=0), answering)

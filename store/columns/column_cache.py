@@ -1,9 +1,9 @@
-"""Keeps columns of long ranges between questions, so that rows are read once.
+"""Caches columns of long ranges, so that rows are read once.
 
-Time is cut into stretches of ten minutes. A kept stretch is valid as long as the index of instants
-has the same number of rows in it, and the same sum of their instants, as before it was read. That
-query takes a fiftieth of reading the rows. So a late or deleted row causes its stretch to be read
-again, and no other code has to invalidate anything.
+Time is divided into chunks of ten minutes. A cached chunk is valid as long as the time index has
+the same number of rows in the chunk, and the same checksum of their times, as when it was read.
+This check takes a fiftieth of the time of reading the rows. A late or deleted row therefore causes
+its chunk to be read again, without any other code to invalidate it.
 """
 
 import threading
@@ -33,21 +33,21 @@ from store.queries import Window
 
 STRETCH_NS: Final = 600 * 10**9
 MOST_ROWS: Final = 2_000_000
-"""Kept at one time."""
+"""Maximum number of cached rows."""
 
 _MOST_STRETCHES: Final = 14 * 144
-"""Nothing is kept of a range longer than 14 days."""
+"""Ranges longer than 14 days are not cached."""
 _LAST: Final = 2**63 // STRETCH_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
-"""Rows, 80 MB of them, until what is kept is taken out of them."""
+"""Maximum number of rows in one query (80 MB)."""
 
 _PRIME: Final = 1_000_000_007
-"""A sum of what is left of instants by it stays within 64 bits."""
+"""The checksum is the sum of the times modulo this prime, which fits in 64 bits."""
 
 
 class _Stamp(NamedTuple):
-    """The number of rows in a stretch and their checksum, from the index."""
+    """The number of rows in a chunk and their checksum, from the time index."""
 
     rows: int
     sum: int
@@ -57,20 +57,20 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """Those of the stretch, and of the stretches around it that its rows depend on."""
+    """The stamps of the chunk and of its neighbours on which its rows depend."""
 
 
 class ColumnCache:
-    """Keeps columns of one table of a database. Safe to use from any thread.
+    """Caches columns of one table of a database. Safe to use from any thread.
 
     Args:
         engine: from `open_database`.
-        instant: the table's indexed column of instants.
-        read: the rows of a window in the order of their instants, all with one schema.
-        depends: whether rows elsewhere, as far as `reach_ns` away, may change which of these
-            count; None where none do.
-        reach_ns: how far.
-        most_rows: kept at one time.
+        instant: the table's indexed time column.
+        read: returns the rows of a window in order of time, always with the same schema.
+        depends: whether other rows, up to `reach_ns` before or after the given rows, may replace
+            some of them; None if they never do.
+        reach_ns: see `depends`.
+        most_rows: the maximum number of cached rows.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class ColumnCache:
         self._one_reads = threading.Lock()
 
     def table(self, window: Window) -> pa.Table | None:
-        """The rows of a window, in the order of their instants.
+        """Return the rows of a window in order of time.
 
-        Returns: None where there are more than are kept, or the window is too long.
+        Returns: None if the window has too many rows for the cache, or is too long.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -104,14 +104,15 @@ class ColumnCache:
         first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
         if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
             return None
-        # Before they are read: of what comes in meanwhile a stretch has too much, and no stamp.
+        # Stamps are read before the rows. If rows arrive in between, the stamp is outdated and the
+        # chunk is read again next time.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
             return None
         found = self._standing(wanted, stamps)
         if len(found) < len(wanted):
-            with self._one_reads:  # what two want is read by the first, and kept for the other
+            with self._one_reads:  # a second thread uses what the first has read
                 found = self._standing(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)
@@ -125,12 +126,12 @@ class ColumnCache:
 
     @property
     def rows(self) -> int:
-        """How many are kept."""
+        """Return the number of cached rows."""
         with self._lock:
             return sum(each.table.num_rows for each in self._kept.values())
 
     def _standing(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """The kept stretches that are still valid."""
+        """Return the cached chunks that are still valid."""
         with self._lock:
             kept = {place: self._kept[place] for place in wanted if place in self._kept}
         return {
@@ -140,7 +141,7 @@ class ColumnCache:
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """Stretches that follow one another, read at once."""
+        """Read consecutive chunks with one query."""
         edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
         table = self._read(Window(edges[0], edges[-1]))
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
@@ -175,7 +176,7 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """The query for consecutive stretches; built once, because it has many parts."""
+        """Return the query for stamps of consecutive chunks; built once, because it is large."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(
@@ -193,7 +194,7 @@ def _around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[_Stamp,
 
 
 def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]]:
-    """Those that follow one another together, as far as they can be read at once."""
+    """Group consecutive chunks, with at most `_READ_AT_ONCE` rows in a group."""
     runs: list[list[int]] = []
     rows = 0
     for place in places:
@@ -213,7 +214,7 @@ def _within(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _own(table: pa.Table) -> pa.Table:
-    """In memory of its own: a part of what was read would hold on to all of it."""
+    """Copy a slice, because a slice keeps the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

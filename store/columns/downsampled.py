@@ -1,9 +1,9 @@
-"""Reads some seconds of a long range whole, evenly spread.
+"""Reads evenly spaced slots of a long range.
 
-Rows grow with time and servers (50 engines send 4 million samples a day). They are read in slots of
-16 seconds, every k-th slot, so that about as many rows are read as are wanted. Totals lose nothing:
-the difference of two samples covers the time between them. Gauges can miss a burst between two
-slots; the pages state this.
+The number of rows grows with time and servers: 50 engines send 4 million samples a day. Time is
+divided into slots of 16 seconds, and every k-th slot is read, so that the number of rows stays near
+a limit. Totals stay exact, because the difference of two samples covers the time between them.
+Gauges can miss a burst between two slots; the pages state this.
 
 A slot is longer than the interval between two samples of any engine, scraped engines included.
 """
@@ -36,7 +36,7 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MOST_ROWS: Final = 120_000
-"""Read in half a second or so, from any of the databases."""
+"""Every supported database returns this number of rows in about half a second."""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -45,14 +45,14 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Downsampled:
-    """Rows in the order of time, and how many of the slots they are: every `one_in`-th."""
+    """Rows in order of time, from every `one_in`-th slot."""
 
     table: pa.Table
     one_in: int
 
     @property
     def every_s(self) -> int:
-        """How far apart two slots begin."""
+        """Return the time between the starts of two slots."""
         return self.one_in * SLOT_NS // 10**9
 
 
@@ -64,7 +64,7 @@ def engine_samples(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Samples of engines; arguments and errors as for `queries.sample_table`."""
+    """Return engine samples. Arguments and errors are those of `queries.sample_table`."""
     return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
 
 
@@ -76,7 +76,7 @@ def gpu_samples(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Samples of GPUs; arguments and errors as for `queries.gpu_table`."""
+    """Return GPU samples. Arguments and errors are those of `queries.gpu_table`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
 
 
@@ -84,13 +84,13 @@ def _samples(
     engine: Engine,
     window: Window,
     table: Table,
-    noun: type,
+    row_type: type,
     columns: Sequence[str],
     equals: Mapping[str, str | None],
     most_rows: int,
 ) -> Downsampled:
-    statement = select_samples(table, noun, window, equals, columns)
-    schema = sample_schema(noun, columns)
+    statement = select_samples(table, row_type, window, equals, columns)
+    schema = sample_schema(row_type, columns)
     return _read(engine, window, table, table.c.at_unix_ns, statement, schema, most_rows)
 
 
@@ -102,7 +102,7 @@ def requests(
     *,
     most_rows: int = MOST_ROWS,
 ) -> Downsampled:
-    """Requests by when they were received; arguments and errors as for `request_table`."""
+    """Return requests by the time of receipt. Arguments and errors: see `queries.request_table`."""
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
     schema = request_schema(columns)
@@ -136,8 +136,11 @@ def _read(
 def _about(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
 ) -> int:
-    """How many rows a window has: counted if they are few enough, else estimated from a twentieth
-    of it, evenly spread. Counting all would take as long as reading some."""
+    """Return the number of rows in a window.
+
+    Above a limit the result is an estimate. It is computed from evenly spaced parts, together a
+    twentieth of the window, because counting all rows would take as long as reading a part of them.
+    """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()
     with reading(engine) as connection:

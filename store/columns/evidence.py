@@ -1,4 +1,4 @@
-"""Reads everything that an explanation of a time range needs: requests, samples, starts."""
+"""Reads the data for an explanation of a time range: requests, samples and engine starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,19 +25,20 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Kept of engines, and of GPUs: at most 200 MB. Longer ranges are thinned."""
+"""Maximum number of cached engine samples, and of GPU samples: at most 200 MB. Longer ranges are
+downsampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of a time range, and the starts in force in it."""
+    """The rows of a time range, and the engine starts that were valid in it."""
 
     requests: pa.Table
     engines: pa.Table
     gpus: pa.Table
     starts: Sequence[EngineStart]
     samples_every_s: int | None = None
-    """How far apart the slots begin that were read of samples; None where all were."""
+    """Seconds between the starts of two slots of samples; None if all samples were read."""
 
 
 def evidence(
@@ -46,13 +47,13 @@ def evidence(
     columns: Sequence[str],
     equals: Mapping[str, str | None],
 ) -> Evidence:
-    """Read what an explanation rests on.
+    """Read the data for an explanation.
 
     Args:
         engine: from `open_database`.
-        window: all of it; a comparison's two stretches and what lies between.
-        columns: of each request; those that the store does not have are left out.
-        equals: which requests; samples are not filtered.
+        window: the range from the start of the earlier compared range to the end of the later one.
+        columns: columns of requests; unknown columns are left out.
+        equals: selects requests; samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
@@ -64,13 +65,13 @@ def evidence(
 
 
 class EvidenceCache:
-    """The same, for who asks again: what was read is kept (`column_cache`).
+    """Reads the same data through a cache (`column_cache`).
 
-    Requests' numbers have seven digits here, which halves what a million of them take.
+    Numbers of requests are 32-bit floats with seven digits, which halves the memory.
 
     Args:
         engine: from `open_database`.
-        columns: of each request, `received_unix_ns` among them.
+        columns: columns of requests, including `received_unix_ns`.
     """
 
     def __init__(self, engine: Engine, columns: Sequence[str]) -> None:
@@ -80,7 +81,7 @@ class EvidenceCache:
             engine,
             REQUESTS.c.received_unix_ns,
             self._read_requests,
-            depends=_may_be_told_better,
+            depends=_may_be_replaced,
             reach_ns=NEAR_NS,
         )
         self._engines = ColumnCache(
@@ -98,11 +99,11 @@ class EvidenceCache:
 
     @property
     def requests(self) -> int:
-        """How many are kept."""
+        """Return the number of cached requests."""
         return self._requests.rows
 
     def read(self, window: Window, equals: Mapping[str, str | None]) -> Evidence:
-        """Arguments as for `evidence`."""
+        """Read the data for an explanation. See `evidence`."""
         engines, gpus = self._engines.table(window), self._gpus.table(window)
         thinned = [
             self._read_engines(window) if engines is None else Downsampled(engines, 1),
@@ -146,8 +147,8 @@ def _shorter(field: pa.Field) -> pa.Field:
     return field
 
 
-def _may_be_told_better(requests: pa.Table) -> bool:
-    """Whether a row that is yet to come may take one's place (docs/decisions/019)."""
+def _may_be_replaced(requests: pa.Table) -> bool:
+    """Return whether a later row may replace one of these rows (docs/decisions/019)."""
     told_by = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(told_by, pa.array([each.value for each in SECOND]))).as_py())
 

@@ -1,8 +1,8 @@
-"""Many requests as columns, with dictionaries for their labels.
+"""Reads many requests as columns, with dictionary encoding for their labels.
 
-The result equals that of `queries.request_table` and is faster for many rows, because no value
-becomes a Python object on the way. How depends on the dialect (docs/decisions/027). If that way is
-not available, the rows are read the slow way, and `slow_because` returns the reason.
+The result equals that of `queries.request_table`. It is faster for many rows, because values are
+not converted to Python objects. The method depends on the dialect (docs/decisions/027). If it is
+not available, the slower query is used, and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""For fewer rows the plain query is faster than starting a reader."""
+"""The plain query is faster for fewer rows than this."""
 
 IDS: Final = ("trace_id", "span_id", "request_id")
-"""Texts of which each row has its own: a dictionary of them would be larger than they are."""
+"""Text columns with a different value in each row, for which a dictionary would only add size."""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -45,20 +45,20 @@ def request_columns(
     *,
     ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
-    """The requests received in a window, in the order of receipt.
+    """Return the requests received in a window, in the order of receipt.
 
-    While it is read, rows may come in: of those of the last seconds some may be missing.
+    Rows that are written during the query may be missing.
 
     Args:
         engine: from `open_database`.
-        window: of `received_unix_ns`.
-        columns: those wanted, of `queries.REQUEST_COLUMNS`; None for all.
-        equals: label → value; None picks the rows where the label is unknown.
-        ended_after_unix_ns: as for `request_table`.
+        window: range of `received_unix_ns`.
+        columns: a subset of `queries.REQUEST_COLUMNS`; None for all.
+        equals: label → value; None selects the rows where the label is unknown.
+        ended_after_unix_ns: see `queries.request_table`.
 
     Returns:
-        A column each, in one or several chunks; texts but for `IDS` are dictionaries, one for
-        all chunks of a column.
+        Columns in one or several chunks. Text columns except `IDS` are dictionary-encoded, with
+        one dictionary for all chunks of a column.
 
     Raises:
         ValueError: an unknown column or label.
@@ -90,7 +90,7 @@ def request_columns(
 
 
 def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
-    """A window, cut evenly where it has more requests than are to be in memory at once."""
+    """Split a window into equal parts if it has more than `most` requests."""
     with reading(engine) as connection:
         requests = connection.scalar(select(func.count()).where(*_inside(window))) or 0
     number = max(1, -(-requests // most))
@@ -100,7 +100,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Why many rows of this database are read the slow way; None where they are not."""
+    """Return why this database is read with the slower query; None if it is not."""
     empty = Window(0, 0)
     try:
         dialects.of(engine).read_columns(
@@ -114,7 +114,7 @@ def slow_because(engine: Engine) -> str | None:
 
 
 def encoded_schema(schema: pa.Schema) -> pa.Schema:
-    """With dictionaries for texts that many rows share."""
+    """Return the schema with dictionary encoding for text columns except `IDS`."""
     shared = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         field.with_type(shared)
@@ -125,7 +125,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """A window in parts of about as many rows each; none where it has few rows in all."""
+    """Split a window into parts with about the same number of rows; empty if it has few rows."""
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     some = select(received).where(*inside).limit(FEW_ROWS)
     with reading(engine) as connection:
@@ -153,7 +153,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """As they were received; they nearly always are, for the database reads by that index."""
+    """Sort rows by receipt, unless they are sorted already, as is usual for an index scan."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

@@ -1,6 +1,6 @@
-"""What differs from one database to the next, a module for each, all of one shape.
+"""The differences between databases: one module per database, all with the same functions.
 
-The rest of the store asks the module of its engine and never for a dialect's name.
+The rest of the store calls these functions and never checks the name of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,69 +18,71 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """A module of this package."""
+    """The functions and constants of a module of this package."""
 
     DRIVERS: tuple[str, ...]
     """The schemes of its URLs."""
     ADDITIVE: bool
-    """Its schema grows by what is missing, rather than through the revisions' steps."""
+    """Whether an upgrade adds missing tables and columns instead of running the revisions."""
     ONE_WRITER: bool
-    """Its rows are all written by one process."""
+    """Whether only one process may write the database."""
     READERS: int
-    """How many parts of a window it is worth to read side by side."""
+    """The number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return the error in a URL of this driver; None if it is valid."""
+        """Return what is wrong with a URL of this driver; None if the URL is valid."""
 
     def name(self, url: URL) -> str:
-        """What messages call the database; never with its password."""
+        """Return the database's name for messages, without its password."""
 
     def folder(self, url: URL) -> Path:
-        """Where files beside the database belong."""
+        """Return the folder for files that belong to the database."""
 
     def file(self, url: URL) -> Path | None:
-        """The file that the database is; None where a server keeps it."""
+        """Return the database file; None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
-        """Return an engine; `create` allows it to make missing files and folders.
+        """Return an engine; with `create`, make missing files and folders.
 
         Raises: StoreError or DatabaseMissing if that is known before connecting.
         """
 
     def exclusively(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction that no other one can change the schema beside. All of it or nothing."""
+        """Open a transaction that prevents other processes from changing the schema."""
 
     def settle(self, engine: Engine, timeout_s: float) -> None:
-        """Once the schema is there: the state in which it is written and read together."""
+        """Prepare a database with a schema for reading and writing at the same time."""
 
     def grow(self, connection: Connection, metadata: MetaData) -> None:
-        """Make the tables that are missing, and their columns where it is `ADDITIVE`."""
+        """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
-        """How rows are added to a table."""
+        """Return a function that adds rows to a table."""
 
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """The answers, one after another, past Python's objects; texts may be dictionaries.
+        """Return the rows of the queries, concatenated, without creating Python objects.
 
-        Raises: NotQuick where the way is not there, or did not work.
+        Text columns may be dictionary-encoded.
+
+        Raises: NotQuick if this is not available, or failed.
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
-        """The processes beside this one that read for it."""
+        """Return the tasks of child processes that read for this process."""
 
     def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, in place of those with the same key."""
+        """Add rows, or replace those with the same key."""
 
     def remove(self, connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-        """Delete rows; how many there were."""
+        """Delete rows. Return their number."""
 
     def forgets(self, connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-        """Have the database itself drop rows by their age; False where it cannot."""
+        """Configure the database to delete old rows itself; return False if it cannot."""
 
     def reason(self, error: BaseException) -> str:
-        """The driver's own word for what went wrong: no statement, no value of a row."""
+        """Return the driver's reason for an error, without the statement or values of a row."""
 
 
 FORMS = (
@@ -88,13 +90,13 @@ FORMS = (
     "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE",
     "clickhousedb://USER:PASSWORD@HOST:PORT/DATABASE",
 )
-"""What URLs look like."""
+"""The supported forms of a URL."""
 
 
 def named(backend: str) -> Dialect | None:
-    """The dialect by SQLAlchemy's name for the kind of database; None where it is not served.
+    """Return the dialect for SQLAlchemy's name of a database; None if it is not supported.
 
-    Imported only when asked for: each brings a driver, and a command waits for its imports.
+    Its module is imported here, because each dialect imports a driver, which takes time.
 
     Raises:
         StoreError: its driver is not installed.
@@ -124,8 +126,8 @@ def _require(module: str, extra: str, what: str) -> None:
 
 
 def of(engine: Engine) -> Dialect:
-    """The dialect of an engine that `open_database` made."""
+    """Return the dialect of an engine from `open_database`."""
     found = named(engine.dialect.name)
     if found is None:
-        raise ValueError(f"{engine.dialect.name} is not served")
+        raise ValueError(f"{engine.dialect.name} is not supported")
     return found

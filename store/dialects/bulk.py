@@ -1,4 +1,4 @@
-"""Many rows at once, in and out, with the driver's own means."""
+"""Types and options for reading and writing many rows at once."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -7,14 +7,14 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""Adds rows, each in its table's order of columns; one whose key is there is left out."""
+"""Adds rows with values in the order of the table's columns; ignores rows with an existing key."""
 
 IN_BULK: Final = "tailspan_in_bulk"
-"""The execution option of a question with many rows for an answer."""
+"""The execution option of a query that returns many rows."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """A table's columns in Arrow, with what may be null."""
+    """Return the Arrow schema of a table, with the nullability of its columns."""
     types = {
         str: pa.string(),
         int: pa.int64(),

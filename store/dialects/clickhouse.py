@@ -1,8 +1,8 @@
-"""ClickHouse through clickhouse-connect; in tests through chdb, the same engine in-process.
+"""ClickHouse through clickhouse-connect; tests run the same database in their process, with chdb.
 
-ReplacingMergeTree takes the place of unique keys: a row sent twice is stored twice until parts
-are merged, and `final` leaves the second out of each answer. There are no transactions: if a
-group of rows fails, some of them may be stored; sending them again changes nothing.
+ClickHouse has no unique keys. The tables use ReplacingMergeTree: a repeated row is stored twice
+until parts are merged, and `final` removes duplicates from query results. ClickHouse has no
+transactions, so some rows of a failed group may be stored; writing them again is safe.
 `clickhouse_tables.py` defines the tables.
 """
 
@@ -39,18 +39,18 @@ ONE_WRITER: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""What may follow the ?; a password may not, because there it would be shown."""
+"""Allowed query parameters of the URL. A password is not allowed there: it would be shown."""
 
 _SETTINGS: Final = {
     "final": "1",
-    # The largest of nothing is nothing, not 0.
+    # An aggregate without rows is NULL, not 0.
     "aggregate_functions_null_for_empty": "1",
-    # Acknowledged means on the shard, not on the way to it.
+    # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # A batch of late requests may reach back over more days than ClickHouse would take.
+    # A batch of late requests may cover more days than ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # A question may be about a label as long as the collector lets in.
+    # A query may contain label values of the maximum length that the collector accepts.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -58,11 +58,11 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """A database, and no options but those known not to hold a secret."""
+    """Check that the URL has a database, and only options that contain no secret."""
     if not url.database:
-        return "the database is not named"
+        return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
-        return f"{unknown[0]!r} is no option; allowed: {', '.join(OPTIONS)}"
+        return f"unknown option {unknown[0]!r}; allowed: {', '.join(OPTIONS)}"
     cluster = url.query.get("cluster", "main")
     if not isinstance(cluster, str) or not cluster.replace("_", "").isalnum():
         return "the cluster's name must consist of letters, digits and _"
@@ -70,22 +70,22 @@ def refusal(url: URL) -> str | None:
 
 
 def name(url: URL) -> str:
-    """The URL without its password and options."""
+    """Return the URL without its password and options."""
     return url.difference_update_query(url.query).render_as_string(hide_password=True)
 
 
 def folder(url: URL) -> Path:
-    """The database is elsewhere, so beside it is here."""
+    """Return the working directory, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """A server keeps it."""
+    """Return None: the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Makes nothing: that is done where the database is."""
-    # Its log would repeat, at length, what our errors report.
+    """Return an engine. The database must exist on the server."""
+    # Its log would repeat our error messages in a longer form.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -101,17 +101,17 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 @contextmanager
 def exclusively(engine: Engine) -> Iterator[Connection]:
-    """Not needed: to add what is missing twice is to add it once."""
+    """Open a connection. No lock is needed, because adding missing tables is idempotent."""
     with engine.connect() as connection:
         yield connection
 
 
 def settle(engine: Engine, timeout_s: float) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
-    """Tables and columns that are not there yet; nothing is ever taken away."""
+    """Add missing tables and columns; never remove any."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     for table in metadata.sorted_tables:
         for statement in tables.statements(table, cluster):
@@ -119,17 +119,17 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """As Arrow, which is columns as ClickHouse has them."""
+    """Return a function that inserts rows as Arrow columns, ClickHouse's own layout."""
     schema = arrow_schema(table)
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # ClickHouse would keep the later of two rows with one key in a block.
+        # If two rows in one block have the same key, ClickHouse would keep the later one.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
-            if column.null_count and not about.nullable:  # it would become 0 without a word
-                raise ValueError(f"{about.name}: a value is needed")
+            if column.null_count and not about.nullable:  # ClickHouse would silently store 0
+                raise ValueError(f"{about.name}: a value is required")
         driver: Any = connection.connection.driver_connection
         driver.client.insert_arrow(table.name, pa.table(columns, schema=schema))
 
@@ -137,7 +137,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """In Arrow's format, which ClickHouse supports natively."""
+    """Read rows in Arrow's format, which ClickHouse supports natively."""
     answers = []
     try:
         with engine.connect() as connection:
@@ -154,19 +154,19 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """None."""
+    """Return no tasks."""
     return ()
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A later row replaces the earlier with its key."""
+    """Insert rows; a later row replaces an earlier one with the same key."""
     inserting(connection.engine, table)(
         connection, [tuple(row[column.name] for column in table.columns) for row in rows]
     )
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Counted beforehand: ClickHouse does not report how many rows it deletes."""
+    """Count the rows, then delete them: ClickHouse does not report how many it deletes."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)
@@ -176,7 +176,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """A TTL, set where it is another: ClickHouse drops old rows as it merges."""
+    """Set the table's TTL if it differs: ClickHouse deletes old rows when it merges parts."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
         "SELECT engine_full FROM system.tables WHERE database = currentDatabase()"
@@ -192,7 +192,7 @@ def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) ->
 
 
 def reason(error: BaseException) -> str:
-    """The server's first line, or why there is no server; no more of it than a sentence."""
+    """Return the first line of the server's error, or why the server cannot be reached."""
     cause: BaseException = getattr(error, "orig", None) or error
     if "DB::Exception" not in str(cause):
         cause = _innermost(cause)
@@ -201,6 +201,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """clickhouse-connect wraps the error of urllib3, which wraps that of the socket."""
+    """Return the original error: clickhouse-connect wraps urllib3's, which wraps the socket's."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

@@ -1,11 +1,12 @@
-"""The tables as ClickHouse has them: their engines, their order, their place in a cluster.
+"""Defines the tables in ClickHouse: their engine, sort order, and distribution in a cluster.
 
-A table is sorted by the instant that queries filter by, then by its key. Rows with the same
-instant and key are one row: a sender that repeats a row repeats its instant, too. A hidden column
-holds when the row was written: the latest is kept, or with `KEPT_FIRST` in `info` the earliest.
+A table is sorted by the time that queries filter by, then by its key. Rows with the same time and
+key are one row: a sender that repeats a row repeats its time, too. The column `row_version`
+determines which of several equal rows is kept: the latest written, or with `KEPT_FIRST` in `info`
+the earliest.
 
-With a cluster's name there are two of each: `requests_local`, replicated within its shard,
-on each server, and `requests`, which spreads over the shards by the first column of the key.
+In a cluster each table exists twice: `requests_local` stores rows on each server and is replicated
+within its shard; `requests` is distributed over the shards.
 """
 
 from typing import Final
@@ -19,36 +20,36 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """The columns that a table is sorted by; rows alike in them are one row."""
+    """Return the sort columns of a table. Rows that are equal in these columns are one row."""
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
 
 def local_name(table: Table, cluster: str | None) -> str:
-    """The table that holds a server's own rows."""
+    """Return the name of the table that stores a server's rows."""
     return f"{table.name}_local" if cluster else table.name
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """The same with its servers, for statements that change it."""
+    """Return that name with the cluster, for statements that change the table."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 
 def ttl(instant: str, keep_ns: int) -> str:
-    """When a row may go, as ClickHouse itself writes it down."""
+    """Return the TTL expression of a table, as ClickHouse shows it."""
     return f"toDateTime(fromUnixTimestamp64Nano({instant})) + toIntervalSecond({keep_ns // 10**9})"
 
 
 def statements(table: Table, cluster: str | None) -> list[str]:
-    """What makes a table, and gives one that is there the columns it lacks."""
+    """Return the statements that create a table and add missing columns."""
     columns = [f"`{column.name}` {_type(column)}" for column in table.columns]
-    told = f"bitNot({_NOW})" if table.info.get(KEPT_FIRST) else _NOW
+    row_version = f"bitNot({_NOW})" if table.info.get(KEPT_FIRST) else _NOW
     spread = f" ON CLUSTER {cluster}" if cluster else ""
-    where, engine = local_name(table, cluster), "ReplacingMergeTree(told)"
+    where, engine = local_name(table, cluster), "ReplacingMergeTree(row_version)"
     if cluster:
         engine = (
             "ReplicatedReplacingMergeTree("
-            f"'/clickhouse/tables/{{shard}}/{{database}}/{where}', '{{replica}}', told)"
+            f"'/clickhouse/tables/{{shard}}/{{database}}/{where}', '{{replica}}', row_version)"
         )
     days = "".join(
         f" PARTITION BY toDate(fromUnixTimestamp64Nano(`{instant}`))"
@@ -56,13 +57,13 @@ def statements(table: Table, cluster: str | None) -> list[str]:
     )
     made = [
         f"CREATE TABLE IF NOT EXISTS {where}{spread}"
-        f" ({', '.join(columns)}, told UInt64 MATERIALIZED {told})"
+        f" ({', '.join(columns)}, row_version UInt64 MATERIALIZED {row_version})"
         f" ENGINE = {engine}{days} ORDER BY ({', '.join(f'`{each}`' for each in order(table))})"
-        # Acknowledged means kept: by default ClickHouse leaves the flush to the system.
+        # An acknowledged row must be on disk; by default ClickHouse does not call fsync.
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        # Rows that are one are on one server, whatever instants they bear.
+        # Equal rows must be on the same shard, even if their times differ.
         by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="

@@ -1,7 +1,8 @@
 """PostgreSQL through psycopg 3.
 
-Rows go in by COPY into a temporary table and from there with ON CONFLICT DO NOTHING, and come
-out in the binary format: the fastest of what was measured (docs/decisions/014).
+Rows are written with COPY into a temporary table, and from there with ON CONFLICT DO NOTHING. They
+are read in the binary format. These were the fastest methods in a benchmark
+(docs/decisions/014).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,22 +42,22 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""What may follow the ?; a password may not, because there it would be shown."""
+"""Allowed query parameters of the URL. A password is not allowed there: it would be shown."""
 
 _UNANSWERED_MS: Final = 15_000
-"""A server that stops answering is given up after this time."""
+"""Timeout for a server that stops answering."""
 
 _LOCK_MS: Final = 30_000
 """The longest wait for another process's upgrade or a reader's long query."""
 
 _LOCK: Final = 0x7461696C
-"""Which advisory lock is ours: "tail". Any number that others do not happen to choose."""
+"""The number of our advisory lock: "tail" in ASCII. Other applications must not use it."""
 
 
 class _Text(Dumper):
-    """Text as PostgreSQL can hold it: a NUL, which it cannot, becomes U+FFFD.
+    """Replaces NUL, which PostgreSQL cannot store in text, by U+FFFD.
 
-    Otherwise one sender's odd label would have a whole batch refused.
+    Otherwise a label with a NUL would make the whole batch fail.
     """
 
     oid = psycopg.postgres.types["text"].oid
@@ -66,33 +67,33 @@ class _Text(Dumper):
 
 
 def refusal(url: URL) -> str | None:
-    """A database, and no options but those known not to hold a secret."""
+    """Check that the URL has a database, and only options that contain no secret."""
     if not url.database:
-        return "the database is not named"
+        return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
-        return f"{unknown[0]!r} is no option; allowed: {', '.join(OPTIONS)}"
+        return f"unknown option {unknown[0]!r}; allowed: {', '.join(OPTIONS)}"
     return None
 
 
 def name(url: URL) -> str:
-    """The URL without its password and options."""
+    """Return the URL without its password and options."""
     return url.difference_update_query(url.query).render_as_string(hide_password=True)
 
 
 def folder(url: URL) -> Path:
-    """The database is elsewhere, so beside it is here."""
+    """Return the working directory, because the database is on a server."""
     return Path("var")
 
 
 def file(url: URL) -> None:
-    """A server keeps it."""
+    """Return None: the database is on a server."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Makes nothing: that is done where the database is."""
+    """Return an engine. The database must exist on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
-        pool_pre_ping=True,  # after a restart of the server each connection is found dead
+        pool_pre_ping=True,  # a restart of the server closes all connections
         connect_args={
             "application_name": "tailspan",
             "connect_timeout": max(2, round(timeout_s)),
@@ -109,7 +110,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _choose_format(
         _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
     ) -> None:
-        # Only where asked for: SQLAlchemy reads PostgreSQL's own tables as text.
+        # The binary format is for bulk reads only: SQLAlchemy expects text from PostgreSQL's system
+        # tables.
         if context is not None and context.execution_options.get(IN_BULK):
             cursor.format = Format.BINARY
 
@@ -118,7 +120,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 @contextmanager
 def exclusively(engine: Engine) -> Iterator[Connection]:
-    """Whoever comes here with the same lock waits until the transaction is over."""
+    """Open a transaction with an advisory lock, so that only one process changes the schema."""
     with engine.begin() as connection:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -126,19 +128,19 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def settle(engine: Engine, timeout_s: float) -> None:
-    """Nothing to do: the server has its own configuration."""
+    """Do nothing: the server has its own configuration."""
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
-    """All tables."""
+    """Create all tables."""
     metadata.create_all(connection)
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """COPY has no ON CONFLICT, hence the temporary table; it lives as long as a connection.
+    """Return a function that adds rows through a temporary table, because COPY has no ON CONFLICT.
 
-    In the order of the key, so that two collectors with the same rows wait for each other
-    and do not lock each other out.
+    Rows are inserted in the order of the key, so that two collectors with the same rows do not
+    deadlock.
     """
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
@@ -163,7 +165,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """By ADBC, which reads COPY's binary format; over a connection of its own."""
+    """Read rows through ADBC in COPY's binary format, over a separate connection."""
     try:
         import adbc_driver_manager
         import adbc_driver_postgresql
@@ -197,7 +199,7 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def _with_values(engine: Engine, question: Select[Any]) -> str:
-    """As one text, for COPY binds nothing: psycopg quotes each value."""
+    """Return the query with quoted values, because COPY has no parameters."""
     compiled = question.compile(engine, compile_kwargs={"render_postcompile": True})
     with engine.connect() as connection:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
@@ -205,12 +207,12 @@ def _with_values(engine: Engine, question: Select[Any]) -> str:
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """None."""
+    """Return no tasks."""
     return ()
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """An upsert."""
+    """Upsert rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     others = {each.name: each for each in statement.excluded if each.name not in keys}
@@ -220,17 +222,17 @@ def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]])
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """A plain DELETE."""
+    """Run DELETE."""
     return connection.execute(delete(table).where(which)).rowcount
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """It does not."""
+    """Return False: PostgreSQL does not delete old rows itself."""
     return False
 
 
 def reason(error: BaseException) -> str:
-    """The first line alone: what follows may quote a row."""
+    """Return only the first line, because the others may quote a row."""
     cause = getattr(error, "orig", None) or error
     said = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return said or " ".join(str(cause).split())

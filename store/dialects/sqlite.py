@@ -1,8 +1,8 @@
 """SQLite, in write-ahead mode: several processes read while one writes.
 
-`synchronous=FULL`, because a client does not send again what was acknowledged: with NORMAL a
-power cut may undo the last commits. The writer commits in groups, so that one flush to disk
-serves all who wait.
+`synchronous=FULL`, because a client does not repeat acknowledged data, and with NORMAL a power
+failure may undo the last commits. The writer commits in groups, so one flush to disk covers many
+submissions.
 """
 
 import os
@@ -41,55 +41,59 @@ DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
 ONE_WRITER: bool = True
 READERS: int = min(4, os.cpu_count() or 1)
-"""SQLite reads with one core a connection."""
+"""SQLite uses one core per connection."""
 
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""SQLite's own 2 MB and 1,000 pages are for small databases: pages that rows come to often would
-be read, and written twice over, time and again (benchmarks/ingest.py)."""
+"""SQLite's defaults of 2 MB and 1,000 pages are for small databases: frequently changed pages would
+be read and written again and again (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Rows a statement: each costs the driver a turn for Python's lock. More gain nothing."""
+"""Rows per statement.
+
+Fewer rows are slower, because the driver acquires Python's lock for each statement; more rows are
+not faster.
+"""
 
 
 def refusal(url: URL) -> str | None:
-    """A file, and nothing beside."""
+    """Check that the URL contains only a file."""
     if url.host or url.query:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # A database in memory is one connection's own: the writer's rows would never be read.
+        # An in-memory database belongs to one connection; other connections cannot read its rows.
         return "the database must be a file"
     return None
 
 
 def name(url: URL) -> str:
-    """The file."""
+    """Return the path."""
     return str(_path(url))
 
 
 def folder(url: URL) -> Path:
-    """The file's own folder, which we may write to."""
+    """Return the folder of the file."""
     return _path(url).parent
 
 
 def file(url: URL) -> Path:
-    """The file."""
+    """Return the path."""
     return _path(url)
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Make the folder, or see that there is a file."""
+    """Return an engine. Create the folder and the file, or check that the file exists."""
     path = _path(url)
     if create:
         try:
             path.parent.mkdir(mode=private_files.FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot make the folder of the database {path}: {error}") from error
+            raise StoreError(f"cannot create the folder of the database {path}: {error}") from error
         try:
             private_files.create(path)
         except OSError as error:
-            raise StoreError(f"cannot make the database {path}: {error.strerror}") from error
+            raise StoreError(f"cannot create the database {path}: {error.strerror}") from error
     elif not path.is_file():
         raise DatabaseMissing(f"there is no database at {path}")
     reader = ColumnReader(str(path.absolute()))
@@ -97,8 +101,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         url,
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
-        # The connection that was given back last has the pages in its cache. In turn, each of
-        # them would fill a cache of its own, and find it outdated by the others.
+        # The connection that was used last has a warm cache. If connections were used in turn,
+        # each would fill its own cache, which writes of the others would invalidate.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -114,9 +118,9 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 @contextmanager
 def exclusively(engine: Engine) -> Iterator[Connection]:
-    """Take the write lock at once: of two that open a database together, one goes first.
+    """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    Without this statement Python's driver would commit each change of the schema by itself.
+    Without this statement Python's driver would commit each change of the schema separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -125,10 +129,10 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def settle(engine: Engine, timeout_s: float) -> None:
-    """Switch the file to write-ahead mode, which it keeps.
+    """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock when the mode changes, so two processes that open a
-    new database together have to take turns here.
+    SQLite does not wait for a lock when it changes the mode, so this retries while another process
+    opens the database.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -144,14 +148,14 @@ def settle(engine: Engine, timeout_s: float) -> None:
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
-    """All tables."""
+    """Create all tables."""
     metadata.create_all(connection)
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """As text with plain tuples for the driver: a dictionary per row would double the cost.
+    """Return a function that adds rows as plain tuples, which cost half as much as dictionaries.
 
-    In the order of their keys, so that rows which go to one page of the index go there together.
+    Rows are sorted by key, so that rows of the same index page are written together.
     """
     one = str(insert(table).on_conflict_do_nothing().compile(engine))
     names = table.columns.keys()
@@ -172,7 +176,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """By a process that has ADBC in it, with a connection for each question."""
+    """Read rows through a process with ADBC, with one connection per query."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     statements = []
     for question in questions:
@@ -183,13 +187,13 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """The process that reads columns."""
+    """Return the task of the process that reads columns."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     return (reader.task,)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """An upsert."""
+    """Upsert rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     others = {each.name: each for each in statement.excluded if each.name not in keys}
@@ -199,17 +203,17 @@ def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]])
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """A plain DELETE."""
+    """Run DELETE."""
     return connection.execute(delete(table).where(which)).rowcount
 
 
 def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """It does not."""
+    """Return False: SQLite does not delete old rows itself."""
     return False
 
 
 def reason(error: BaseException) -> str:
-    """SQLite's words hold no values."""
+    """Return SQLite's message, which contains no values of rows."""
     return str(getattr(error, "orig", None) or error)
 
 

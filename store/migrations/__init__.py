@@ -1,9 +1,9 @@
-"""The schema's revisions: which one a database has, and how it gets the newest.
+"""Creates and upgrades the schema of a database.
 
-A new database gets the whole schema at once and is marked with the newest revision. An older one
-goes through the revisions it lacks (`versions/`, run by Alembic), all in one transaction: an
-upgrade that fails leaves the database as it was. Only a writer upgrades; a reader raises an error.
-The revisions' numbers order them, so neither needs Alembic to compare them.
+A new database gets the whole schema and is marked with the newest revision. For an older database
+Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade does not
+change the database. Only a writer upgrades; a reader raises an error. Revisions are numbered, so
+they can be compared without Alembic.
 """
 
 import time
@@ -33,27 +33,27 @@ FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(
     "tailspan_revision", MetaData(), Column("version_num", String(32), primary_key=True)
 )
-"""Alembic's own table; its name identifies the database as Tailspan's."""
+"""Alembic's version table. Its name shows that the database belongs to Tailspan."""
 
 FIRST: Final = "0016"
-"""The oldest revision that can be upgraded: that of the first release."""
+"""The oldest revision that can be upgraded, which is the revision of the first release."""
 
 
 def head() -> str:
-    """The newest revision."""
+    """Return the newest revision."""
     return max(path.name[:4] for path in FOLDER.glob("versions/[0-9]*.py"))
 
 
 def check(engine: Engine, name: str) -> None:
-    """See that a database has the newest revision; writes nothing.
+    """Check that a database has the newest revision. Does not write.
 
     Args:
         engine: of the database.
-        name: what to call it in messages.
+        name: the database's name in messages.
 
     Raises:
-        StoreError: it has another revision, or is not Tailspan's; the message names the fix.
-        DatabaseMissing: it is empty.
+        StoreError: the database has another revision, or was not created by Tailspan.
+        DatabaseMissing: the database is empty.
     """
     with engine.connect() as connection:
         found = _revision(connection, name)
@@ -61,69 +61,77 @@ def check(engine: Engine, name: str) -> None:
         raise DatabaseMissing(f"{name} is empty")
     if found != head():
         raise StoreError(
-            f"{name} has the schema of an older Tailspan ({found}; this one needs {head()}):"
-            " start `tailspan up` with it, which upgrades it and keeps the data"
+            f"{name} has schema {found} of an older Tailspan; this version needs {head()}."
+            " `tailspan up` upgrades the database and keeps its data"
         )
 
 
-def bring_up_to_date(engine: Engine, name: str, tell: Callable[[str], None]) -> None:
-    """Make the schema, or give it the revisions it lacks, and report that to `tell`.
+def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -> None:
+    """Create the schema, or run the missing revisions.
 
-    The other arguments and the errors are those of `check`.
+    Args:
+        engine: of the database.
+        name: the database's name in messages.
+        report: called with a message when an upgrade begins and when it ends.
+
+    Raises:
+        StoreError: the database cannot be upgraded, or was not created by Tailspan.
     """
     with engine.connect() as connection:
         if _revision(connection, name) == head():
             return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        found = _revision(connection, name)  # another may have done it meanwhile
+        found = _revision(connection, name)  # another process may have upgraded it meanwhile
         if found == head():
             return
         if found is None or dialect.ADDITIVE:
-            # The mark's table first: where there are no transactions, another sees whose it is.
+            # The revision table is created first. Without transactions, other processes can then
+            # see that the database belongs to Tailspan.
             dialect.grow(connection, REVISION.metadata)
             dialect.grow(connection, METADATA)
             connection.execute(insert(REVISION).values(version_num=head()))
         else:
             begun_s = time.monotonic()
-            tell(
-                f"Upgrading {name} from schema {found} to {head()}. It keeps the data; a million"
-                " requests may take ten seconds. If it is stopped, nothing has changed."
+            report(
+                f"Upgrading {name} from schema {found} to {head()}. The data is kept. A million"
+                " requests may take ten seconds. If the upgrade is stopped, the database does not"
+                " change."
             )
             _upgrade(connection, name, found)
     if begun_s is not None:
-        tell(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
+        report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 
 
 def _revision(connection: Connection, name: str) -> str | None:
-    """The database's revision; None where it is empty, or has no revision yet."""
+    """Return the database's revision; None if it is empty, or has no revision yet."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
     if REVISION.name in tables:
-        # Without transactions, the table is there before its row.
+        # Without transactions, the table exists before its row.
         found: str | None = connection.scalar(select(func.max(REVISION.c.version_num)))
     elif "tailspan_schema" in tables:
-        found = ""  # from before the revisions
+        found = ""  # the database is older than revisions
     else:
-        raise StoreError(f"{name} is not a Tailspan database: name another one")
+        raise StoreError(f"{name} is not a Tailspan database; set another one with --database")
     if found is not None and found < FIRST:
         raise StoreError(
-            f"{name} has schema {found or 'version 2'} of a Tailspan before the first release; this"
-            f" one can upgrade {FIRST} or newer. Name a new database (--database,"
-            " TAILSPAN_DATABASE_URL), or move this one away first. To read it, use the version of"
+            f"{name} has schema {found or 'version 2'}, from before the first release; this version"
+            f" can upgrade {FIRST} or newer. Set a new database (--database,"
+            " TAILSPAN_DATABASE_URL), or move this one away. To read it, use the version of"
             " Tailspan that wrote it"
         )
     if found is not None and found > head():
         raise StoreError(
-            f"{name} was written by a newer Tailspan (schema {found}; this one knows {head()}):"
-            " use that version, or name another database"
+            f"{name} was written by a newer Tailspan (schema {found}; this version has {head()});"
+            " use that version, or set another database with --database"
         )
     return found
 
 
 def _upgrade(connection: Connection, name: str, found: str) -> None:
-    from alembic import command  # only an upgrade waits for its import
+    from alembic import command  # imported here because the import takes time
     from alembic.util import CommandError
 
     from store.migrations.alembic_config import config
@@ -133,5 +141,5 @@ def _upgrade(connection: Connection, name: str, found: str) -> None:
     except (SQLAlchemyError, CommandError) as error:
         why = dialects.of(connection.engine).reason(error)
         raise StoreError(
-            f"{name} could not be upgraded from schema {found} to {head()} and is as it was: {why}"
+            f"{name} could not be upgraded from schema {found} to {head()}; it is unchanged: {why}"
         ) from error

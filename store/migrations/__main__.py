@@ -1,6 +1,6 @@
-"""Write a new revision: what the tables have and the revisions before it lack.
+"""Generates a new revision from the difference between the tables and the existing revisions.
 
-python -m store.migrations "Keep when engines started"
+python -m store.migrations "Store when engines started"
 """
 
 import sys
@@ -17,7 +17,7 @@ from store.migrations.alembic_config import config
 def main() -> None:
     """Compare a database that went through all revisions with the tables as declared."""
     if len(sys.argv) != 2:
-        sys.exit('usage: python -m store.migrations "What it does, in a sentence"')
+        sys.exit('usage: python -m store.migrations "Sentence that describes the change"')
     with TemporaryDirectory() as folder:
         engine = create_engine(f"sqlite:///{Path(folder)}/empty.db")
         with engine.connect() as connection:

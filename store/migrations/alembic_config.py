@@ -1,4 +1,4 @@
-"""Alembic without its ini file: the folder, and the connection to work on."""
+"""Configures Alembic without an ini file."""
 
 from alembic.config import Config
 from sqlalchemy import Connection
@@ -7,7 +7,7 @@ from store import migrations
 
 
 def config(connection: Connection) -> Config:
-    """For Alembic's commands; `env.py` takes the connection, and its transaction, from it."""
+    """Return the configuration for Alembic's commands. `env.py` uses its connection."""
     made = Config()
     made.set_main_option("script_location", str(migrations.FOLDER).replace("%", "%%"))
     made.set_main_option("file_template", "%%(rev)s_%%(slug)s")

@@ -1,7 +1,7 @@
-"""The whole schema: every module of the store that declares tables, imported in one place.
+"""Imports every module of the store that declares tables.
 
-A module missing here would be missing in new databases; `tests/store/migrations`
-holds the whole against the revisions.
+If a module is missing here, new databases lack its tables. `tests/store/migrations` compares the
+tables with the revisions.
 """
 
 from store.alerting import incidents, notifications, slo_counts, slo_marks

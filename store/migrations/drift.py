@@ -1,4 +1,4 @@
-"""Where a database and the tables as declared differ; for the tests."""
+"""Compares a database with the declared tables; for the tests."""
 
 from typing import Any
 
@@ -11,6 +11,6 @@ from store.migrations.all_tables import METADATA
 
 
 def drift(connection: Connection) -> list[Any]:
-    """Alembic's list of what it would change; empty where they agree."""
+    """Return the changes that Alembic would make; empty if there are no differences."""
     context = MigrationContext.configure(connection, opts={"version_table": REVISION.name})
     return list(compare_metadata(context, METADATA))

@@ -1,4 +1,4 @@
-"""What Alembic runs to get at the database; the transaction is the caller's."""
+"""Alembic runs this script to access the database, in the caller's transaction."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from store.migrations.all_tables import METADATA
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Write a packed column as plain bytes: revisions do not run on ClickHouse."""
+    """Render a packed column as plain bytes, because revisions do not run on ClickHouse."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 
@@ -18,7 +18,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
     version_table=REVISION.name,
-    # SQLite can take back a change of the schema, and its lock was taken by `exclusively`.
+    # SQLite can roll back a change of the schema, and `exclusively` has taken its lock.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

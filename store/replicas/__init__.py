@@ -1,1 +1,1 @@
-"""Stores and reads engine starts; finds replicas that hang, share a name or have a wrong clock."""
+"""Engine starts, and problems of replicas: hangs, shared names and wrong clocks."""

@@ -1,10 +1,10 @@
 """Bounds the offset between a server's clock and its clients' clocks.
 
-Uses the requests that both reported. A request reaches the server after the client sent it, and the
-client has the answer after the server sent it. If the server's clock is ahead of the client's by θ,
-then θ is at most the server's start minus the client's start, and at least the server's end minus
-the client's end. So each request bounds θ from both sides, however long the network took, and a
-clock that is behind is found as well as one that is ahead.
+Uses the requests that both reported. The server receives a request after the client sent it, and
+the client receives the answer after the server sent it. If the server's clock is ahead of the
+client's by θ, then θ is at most the server's start minus the client's start, and at least the
+server's end minus the client's end. So each request bounds θ from both sides, for any network
+delay. A negative θ is a server clock that is behind.
 """
 
 from collections import defaultdict
@@ -19,9 +19,9 @@ from store.requests.network_time import Report, Reports
 from telemetry.requests import Basis, Outcome
 
 FEWEST: Final = 3
-"""Requests of a replica: one alone may be wrong."""
+"""Minimum number of requests of a replica, because a single request may be wrong."""
 MOST: Final = 5_000
-"""Requests looked at, the newest."""
+"""Maximum number of requests to read, the newest first."""
 _COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "replica", "outcome"),
     *("received_unix_ns", "e2e_s", "clock_ahead_s"),
@@ -30,8 +30,10 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A replica's clock is ahead of its clients' by a number of seconds between these two;
-    below zero it is behind."""
+    """Bounds in seconds of how far a replica's clock is ahead of its clients' clocks.
+
+    Negative values mean that it is behind.
+    """
 
     replica: str
     low_s: float
@@ -75,11 +77,11 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
         row["basis"] == Basis.CLIENT.value
         or row["replica"] is None
         or row["clock_ahead_s"] is not None
-        or not Outcome(row["outcome"]).answered  # a client may leave before the server ends
+        or not Outcome(row["outcome"]).answered  # a client may disconnect before the server ends
     ):
         return None
     report: Report | None = reports.of(row["trace_id"], row["request_id"])
-    # A client that took less time than the server did not measure the same.
+    # If the client's duration is shorter than the server's, they did not measure the same request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

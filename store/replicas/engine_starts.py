@@ -1,4 +1,4 @@
-"""Engine starts: those in force, the arguments of a fingerprint, and those to delete."""
+"""Reads engine starts, finds the arguments of a fingerprint, and deletes old starts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,17 +12,22 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""An engine that reports its start samples its state each second: one of which there is no sample
-after an hour is made up."""
+"""A real engine that reports its start also sends a sample each second.
+
+If a replica has sent no sample after an hour, its start is treated as fake.
+"""
 MOST_OF_REPLICA: Final = 1_000
 MOST_UNSEEN: Final = 10_000
-"""Starts of replicas that have no samples any more, kept for the bills of the time they ran."""
+"""Maximum number of stored starts of replicas without stored samples.
+
+Bills of old time ranges need these starts.
+"""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
 
 class StartKey(NamedTuple):
-    """What a start is known by, in the order of its columns."""
+    """The key of a start, in the order of its columns."""
 
     replica: str
     engine: int
@@ -33,10 +38,10 @@ class StartKey(NamedTuple):
 def in_force(
     engine: Engine, at_unix_ns: int = _INT64_LAST, replicas: Collection[str] | None = None
 ) -> list[EngineStart]:
-    """What each engine of each replica was last started with, by `at_unix_ns`.
+    """Return the latest start of each engine of each replica until `at_unix_ns`.
 
-    Several processes may report one engine; the latest report counts. Engines that have ended
-    are included: a start has no end time. `replicas` selects some; None is all.
+    If several processes report one engine, the latest report counts. Engines that have ended are
+    included, because a start has no end time. `replicas` selects replicas; None for all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -55,7 +60,7 @@ def in_force(
 
 
 def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[EngineStart]:
-    """The starts t with from ≤ t < to, in the order of time."""
+    """Return the starts in [from, to), in order of time."""
     statement = (
         select(STARTS)
         .where(STARTS.c.at_unix_ns >= from_unix_ns, STARTS.c.at_unix_ns < to_unix_ns)
@@ -66,13 +71,13 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """The latest start with each configuration whose fingerprint begins so, by fingerprint."""
+    """Return the latest start of each configuration whose fingerprint begins with `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # Not LIKE: its escaped form is not known to ClickHouse, and its wildcards are no digits.
+        # Not LIKE, because ClickHouse does not support its ESCAPE clause.
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -85,15 +90,15 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `expendable` names; how many there were.
+    """Delete the starts that `expendable` returns. Return their number.
 
     Args:
         engine: from `open_database`.
-        keep_rows_ns: how long samples are kept.
-        keep_hours_ns: how long bills are; None for ever.
-        now_unix_ns: the present.
+        keep_rows_ns: the retention of samples.
+        keep_hours_ns: the retention of the data for bills; None for ever.
+        now_unix_ns: the current time.
 
-    Raises: StoreUnavailable where the database cannot be used.
+    Raises: StoreUnavailable if the database cannot be used.
     """
     with reading(engine) as connection:
         rows = connection.execute(select(*(STARTS.c[name] for name in StartKey._fields)))
@@ -124,14 +129,14 @@ def expendable(
     keep_hours_ns: int | None,
     now_unix_ns: int,
 ) -> Sequence[StartKey]:
-    """The starts that nothing rests on, the oldest first. Pure.
+    """Return the starts that are not needed any more, the oldest first. Pure.
 
     Args:
-        starts: all there are.
+        starts: the keys of all stored starts.
         is_seen: whether a replica has samples.
-        keep_rows_ns: how long samples are kept.
-        keep_hours_ns: how long bills are; None for ever.
-        now_unix_ns: the present.
+        keep_rows_ns: the retention of samples.
+        keep_hours_ns: the retention of the data for bills; None for ever.
+        now_unix_ns: the current time.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)
     for key in sorted(starts, key=lambda each: each.at_unix_ns):
@@ -151,7 +156,7 @@ def expendable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # An older one may have had samples, which are deleted by now.
+            # The samples of an older start may already be deleted.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

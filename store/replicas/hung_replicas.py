@@ -9,8 +9,11 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""How old a newest sample may be. One is taken each second and sent every five; a process that
-has sent none for longer is silent, which is another finding."""
+"""Maximum age of the newest sample.
+
+Samples are taken every second and sent every five seconds. A process without a recent sample does
+not count as hung, but as silent.
+"""
 
 
 class Hung(NamedTuple):
@@ -32,19 +35,19 @@ class Progress(NamedTuple):
 
     @property
     def replicas(self) -> int:
-        """How many reported."""
+        """Return the number of replicas that reported."""
         return len(self.reporting)
 
 
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
-    """Return which replicas hang: requests in flight, and no step for more than `HUNG_S`.
+    """Return the replicas that hang: requests in flight, and no step for more than `HUNG_S`.
 
-    Requests are added over the front ends of a replica. If one front end reports a step of an
-    engine, the engine took it. With several engines the one that waits longest counts.
+    Requests are summed over the front ends of a replica. A step that any front end reports counts
+    for the engine. With several engines the engine with the longest time without a step counts.
 
     Args:
         engine: from `open_database`.
-        now_unix_ns: the present.
+        now_unix_ns: the current time.
 
     Raises:
         StoreUnavailable: the database does not answer.

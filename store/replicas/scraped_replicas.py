@@ -1,4 +1,4 @@
-"""Counts the replicas that are known by their /metrics only, which report no requests."""
+"""Counts the replicas whose data comes only from their /metrics, which report no requests."""
 
 from sqlalchemy import Engine, func, select
 

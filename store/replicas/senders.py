@@ -1,8 +1,9 @@
-"""Finds which processes send samples of an engine, and which servers share one name.
+"""Finds the processes that send samples of an engine, and servers that share a name.
 
 One process of each engine sends the totals of its steps; its API servers send samples without
-them. Two processes that send totals at the same time, or two starts of one process id (in
-containers every process id is 1), are two servers with the same `service.instance.id`.
+totals. Two processes that send totals at the same time are two servers with the same
+`service.instance.id`. So are two starts of one process id, because in containers every process id
+is 1.
 """
 
 from collections import defaultdict
@@ -19,11 +20,12 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Processes of one engine that are compared in pairs: those that sent for the longest time."""
+"""Maximum number of processes of one engine that are compared in pairs; those that sent for the
+longest time are chosen."""
 
 
 class Process(NamedTuple):
-    """One process that sends samples of an engine, within a window."""
+    """One process that sent samples of an engine in a window."""
 
     process: int
     started_unix_ns: int
@@ -41,16 +43,16 @@ class SharedName(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The engines of a window."""
+    """The number of engines in a window, and the shared names."""
 
     engines: int
     shared: Sequence[SharedName]
 
 
 def names(engine: Engine, window: Window) -> Names:
-    """Return the number of engines that sent samples in a window, and the names that servers share.
+    """Count the engines that sent samples in a window, and find names that servers share.
 
-    A server that takes over from another may overlap with it by up to GAP_S.
+    A server that replaces another may overlap with it by up to GAP_S.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
@@ -74,7 +76,7 @@ def names(engine: Engine, window: Window) -> Names:
 
 
 def _at_once(processes: Sequence[Process]) -> list[Process]:
-    """Return the processes that are separate servers and ran at the same time as another."""
+    """Return the processes of separate servers that ran at the same time."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MOST_PROCESSES], 2):

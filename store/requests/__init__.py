@@ -1,1 +1,1 @@
-"""Finds one request, the best row of each, its neighbours and rank; stores requests in flight."""
+"""Single requests: lookup, best row, neighbours, latency rank, requests in flight."""

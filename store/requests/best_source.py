@@ -1,9 +1,9 @@
-"""Which row of a request counts, if several sources reported it.
+"""Selects the best row of a request that several sources reported.
 
-The instrumentation reports most, an engine's own spans less, a client only what it saw from
-outside. Each row is kept, in any order of arrival; a query skips a row if a better source reported
-the same request. A request is identified by its id, which server and client share, or by its
-trace if a row has no id.
+The instrumentation reports the most fields, an engine's own spans fewer, and a client only its own
+measurements. Every row is stored, in any order of arrival; a query skips a row if a better source
+reported the same request. A request is identified by its id, which server and client share, or by
+its trace if a row has no id.
 """
 
 from collections.abc import Sequence
@@ -20,24 +20,25 @@ SERVERS: Final = (*BEST, Source.NATIVE)
 SECOND: Final = (Source.NATIVE, Source.CLIENT)
 
 NEAR_NS: Final = 3600 * 10**9
-"""How far apart two clocks may put one request: ids are looked for this far beyond a window."""
+"""Maximum difference between two clocks for one request: better rows are searched this far before
+and after a window."""
 
 
 def counts(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """Whether a row of this window is the one of its request.
+    """Return the condition that a row in this window is the best row of its request.
 
-    A window without other sources pays for the comparison alone: the databases look for
-    better rows only once there is one to hold against them.
+    It is cheap in a window without other sources: a database searches for better rows only if a
+    row of another source exists.
     """
     source = REQUESTS.c.source
     return or_(
         source.not_in(_names(SECOND)),
-        and_(source == Source.NATIVE.value, _not_told_by(BEST, from_unix_ns, to_unix_ns)),
-        and_(source == Source.CLIENT.value, _not_told_by(SERVERS, from_unix_ns, to_unix_ns)),
+        and_(source == Source.NATIVE.value, _not_reported_by(BEST, from_unix_ns, to_unix_ns)),
+        and_(source == Source.CLIENT.value, _not_reported_by(SERVERS, from_unix_ns, to_unix_ns)),
     )
 
 
-def _not_told_by(
+def _not_reported_by(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> ColumnElement[bool]:
     request_id, trace_id = REQUESTS.c.request_id, REQUESTS.c.trace_id
@@ -55,7 +56,7 @@ def _not_told_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """The clients' ids of completions whose prompts vLLM numbers: `cmpl-x` of `cmpl-x-0`."""
+    """Select client ids of completions to which vLLM appends the prompt's number: `cmpl-x-0`."""
     numbered = _known(REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns).subquery()
     name = numbered.c.request_id
     return select(func.substr(name, 1, func.length(name) - 2)).where(name.like("cmpl-%-_"))
@@ -79,7 +80,7 @@ def _known(
 
 @cache
 def _better() -> FromClause:
-    """Once: its sixty columns take longer to make than most questions to answer."""
+    """Return the alias. Cached, because creating its sixty columns is slower than most queries."""
     return REQUESTS.alias("better")
 
 
@@ -88,7 +89,7 @@ def _names(sources: Sequence[Source]) -> list[str]:
 
 
 def same_request(client_id: str, server_id: str) -> bool:
-    """Whether a client's id and a server's are one request's; as above, for what was read."""
+    """Return whether a client's id and a server's id belong to the same request."""
     return server_id == client_id or (
         client_id.startswith("cmpl-") and server_id.rpartition("-")[0] == client_id
     )

@@ -1,10 +1,10 @@
-"""Requests in flight: the newest report of each, until its row arrives.
+"""Stores the newest report of each request in flight, until the row of the request arrives.
 
-A report replaces the one before, and the row replaces them all. Each change marks the steps of
-the objectives' counts that it affects, in the same transaction (`store.alerting.slo_marks`). A
-report that arrives after its row, by another connection or another collector, stays here until
-retention deletes it; `in_flight_tables` leaves it out. A server that ends leaves its last reports:
-those requests have no row, and count as of then.
+A new report replaces the previous one, and the row replaces the report. Each change marks the steps
+of the objectives' counts that it affects, in the same transaction (`store.alerting.slo_marks`). A
+report may arrive after its row, over another connection or through another collector. It then stays
+until retention deletes it, and `in_flight_tables` leaves it out. If a server ends without sending
+the rows, its requests are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,21 +32,21 @@ from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows
 
 AT_ONCE: Final = 500
-"""Keys named in one statement, as in `slo_marks`."""
+"""Number of keys in one statement."""
 
 ROWS: Final = 50_000
-"""Reports that are in memory at once."""
+"""Maximum number of reports in memory."""
 
 _TRACE, _SPAN, _E2E = PLACE["trace_id"], PLACE["span_id"], PLACE["e2e_s"]
 _Key = tuple[str, str]
 
 
 def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Keep reports in place of older ones, in the writer's transaction.
+    """Store reports, and replace older reports of the same requests.
 
     Args:
-        connection: in a transaction.
-        reports: the values of `InFlightRequest` by column.
+        connection: in the writer's transaction.
+        reports: values of `InFlightRequest` by column.
     """
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
@@ -54,7 +54,7 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
     known = {key: (seen, source) for key, seen, source in _known(connection, newest)}
     later = {
         key: report
-        for key, report in sorted(newest.items())  # in one order, or two writers wait in a circle
+        for key, report in sorted(newest.items())  # sorted, so that two writers do not deadlock
         if key not in known or known[key][0] < report["seen_unix_ns"]
     }
     if later:
@@ -66,12 +66,12 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
 
 
 def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None:
-    """Remove the reports of requests whose rows are written, in the same transaction."""
+    """Remove the reports of requests whose rows are written in the same transaction."""
     ended = {
         (row[_SPAN], row[_TRACE])
         for requests in several
         for row in requests.rows
-        if row[_E2E] >= REPORTED_FROM_S  # a shorter one was never reported
+        if row[_E2E] >= REPORTED_FROM_S  # shorter requests are not reported in flight
     }
     if not ended:
         return
@@ -89,7 +89,7 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield requests without a row that were last seen in flight in (from, to], `ROWS` at a time.
 
-    A request whose row arrives meanwhile may be in neither: at worst the next evaluation counts it.
+    A request whose row arrives during the query may be missing; the next evaluation counts it.
 
     Args:
         engine: from `open_database`.
@@ -130,7 +130,7 @@ def in_flight_tables(
 
 
 def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-    """Those of the keys that have a request's row."""
+    """Return the keys of requests that have a row."""
     columns = [REQUESTS.c[name] for name in REQUEST_KEY]
     found: set[tuple[Any, ...]] = set()
     for some in _batches(keys):
@@ -140,14 +140,14 @@ def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tu
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:
-    """When the earliest report that is kept was made; None if there is none."""
+    """Return the time of the earliest stored report; None if there are no reports."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(IN_FLIGHT.c.seen_unix_ns)))
     return oldest
 
 
 def _known(connection: Connection, keys: Iterable[_Key]) -> Iterator[tuple[_Key, int, str]]:
-    """The reports of these requests that are kept: key, when seen, and source."""
+    """Yield key, time and source of the stored reports of these requests."""
     wanted = set(keys)
     span: Column[str] = IN_FLIGHT.c.span_id
     columns = (span, IN_FLIGHT.c.trace_id, IN_FLIGHT.c.seen_unix_ns, IN_FLIGHT.c.source)

@@ -1,6 +1,6 @@
-"""The rank of a request's latency among requests like it: how many there are, how many were faster.
+"""Counts how many comparable requests were faster and slower than a request.
 
-The database counts them in one pass; no row is read.
+The database counts in one pass and returns no rows.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,9 @@ LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
 class LatencyRank(NamedTuple):
-    """Among how many, itself included; how many were quicker, and how many slower."""
+    """The number of compared requests, including the request itself, and how many were faster and
+    slower.
+    """
 
     number: int
     quicker: int
@@ -30,24 +32,24 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """Where values stand among a window's requests.
+    """Rank latencies among the requests of a window.
 
-    Of TTFT among the answers that were streamed: the first byte of another is its last. Of E2E
-    among whole answers: one that was cut short is not a quick one.
+    TTFT is ranked among streamed answers, because an unstreamed answer has its first byte at the
+    end. E2E is ranked among complete answers, because an aborted request is not a fast one.
 
     Args:
         engine: from `open_database`.
-        window: of `received_unix_ns`.
+        window: range of `received_unix_ns`.
         equals: selects the requests to compare with.
-        values_s: one of `LATENCIES` → the request's own.
+        values_s: the request's latencies, by name.
 
     Raises:
-        ValueError: another latency.
+        ValueError: a name that is not in `LATENCIES`.
     """
     columns: list[ColumnElement[int]] = []
     for name, value_s in values_s.items():
         if name not in LATENCIES:
-            raise ValueError(f"{name!r} has no standing; allowed: {', '.join(LATENCIES)}")
+            raise ValueError(f"cannot rank {name!r}; allowed: {', '.join(LATENCIES)}")
         known, column = _known(name), REQUESTS.c[name]
         for which in (known, and_(known, column < value_s), and_(known, column > value_s)):
             columns.append(func.sum(case((which, 1), else_=0)))

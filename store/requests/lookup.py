@@ -1,13 +1,13 @@
-"""Finds the requests that an id means: one that was typed, pasted, or comes from a link.
+"""Finds requests by an id that a user typed or pasted, or that a link contains.
 
-    TRACE/SPAN        that row, as links have it
-    32 hex digits     all requests of that trace
-    anything else     the server's id; or the client's, before which vLLM puts `chatcmpl-`
+    TRACE/SPAN        the row with this trace and span, as in links
+    32 hex digits     all requests of the trace
+    anything else     the server's request id, or the client's id without the prefix `chatcmpl-`
 
-A row of which a better source exists is left out, unless it is named by its span.
+If a better source reported a request, its other rows are left out, except in a lookup by span.
 
-No index is in the order of ids, because each new request would pay for it. Most lookups are for
-recent requests, so the newest range is searched first, then longer ones.
+There is no index by id, because it would make every insert slower. Most lookups are for recent
+requests, so the newest range is searched first, then longer ranges.
 """
 
 import re
@@ -27,17 +27,18 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""The columns of each, for a reader to choose by."""
+"""The columns of the result, from which a user chooses a request."""
 
 MOST: Final = 50
 LONGEST: Final = 300
-"""Characters of an id that are looked for; no server makes longer ones."""
+"""Maximum number of characters of an id; servers create no longer ids."""
 
 FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
-"""A day is the third stretch, a week the fifth."""
+"""Each search range is longer than the previous one by this factor: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""How long before the first that is found requests of its name are looked for: an agent's."""
+"""After a match, requests with the same id are also searched this long before it, because an agent
+may send several requests with one id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
@@ -45,13 +46,13 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def find_requests(engine: Engine, words: str) -> pa.Table:
-    """The requests meant, earliest first, at most `MOST`; none where nothing is called so.
+    """Return up to `MOST` requests with an id, the earliest first; empty if there is no match.
 
-    If nothing has the name, every row is read.
+    If there is no match, every row is read.
 
     Args:
         engine: from `open_database`.
-        words: as above; blanks around it do not count.
+        words: the id in one of the forms above; surrounding blanks are ignored.
     """
     words = words.strip()
     rows: list[dict[str, Any]] = []
@@ -65,20 +66,21 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """When the earliest request that is still there was received; None where there is none."""
+    """Return when the earliest stored request was received; None if there are no requests."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
         return oldest
 
 
 def _spellings(words: str) -> Sequence[str]:
-    """The ids that vLLM may report for a client's X-Request-Id: with a prefix, a number or both."""
+    """Return the ids that vLLM may use for a client's X-Request-Id: with prefix, number or both."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Two questions in one: SQLite reads the whole index for both at once, and its ends for each.
+    # Two subqueries, because SQLite reads the whole index for min and max in one query, but only
+    # one entry for each subquery.
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()
@@ -101,7 +103,7 @@ def _within(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # For a trace the key holds all that the inner query needs, so that no row is read.
+    # For a trace the index contains all columns of the inner query, so no row is read.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

@@ -1,6 +1,6 @@
-"""The requests that were in an engine at the same time as a given one.
+"""Finds the requests that were in an engine at the same time as a given request.
 
-`tailspan explain --request` and the Request page use it.
+`tailspan explain --request` and the Request page use this module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,23 @@ from sqlalchemy import Engine
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""How long before a request those were received that can have been there with it."""
+"""The search for neighbours begins this long before the given request was received.
+"""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
-"""What must be known of the request itself."""
+"""The columns that the given request must have."""
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """The requests that shared a request's engine while it was there, itself among them.
+    """Return the requests that shared a request's engine, including the request itself.
 
     Args:
         engine: from `open_database`.
-        row: the request, with `OF_REQUEST`.
-        columns: of each, those that the store has; `KEY` comes first in any case.
+        row: the request, with the columns `OF_REQUEST`.
+        columns: columns to return in addition to `KEY`; unknown columns are left out.
 
-    Returns: in the order of receipt. Only the request itself if its replica is unknown.
+    Returns: rows in the order of receipt. Only the request itself if its replica is unknown.
     """
     received = int(row["received_unix_ns"])
     wanted = [name for name in dict.fromkeys((*KEY, *columns)) if name in REQUEST_COLUMNS]
@@ -48,6 +49,6 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
 
 def place_of(table: pa.Table, row: Mapping[str, Any]) -> int:
-    """Where among its neighbours the request stands."""
+    """Return the row index of the request among its neighbours."""
     keys = zip(table["trace_id"].to_pylist(), table["span_id"].to_pylist(), strict=True)
     return list(keys).index((row["trace_id"], row["span_id"]))

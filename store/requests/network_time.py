@@ -1,7 +1,7 @@
-"""The time that a client waited beyond the server's part: the network, and the client itself.
+"""Computes the time that a client waited outside the server: in the network and in the client.
 
-Only two measurements of one request show it, so it is computed on demand from the client's row and
-the server's row. Only durations are subtracted, so the two clocks do not matter.
+It is the difference between the client's and the server's measurement of the same request, and is
+computed on demand from both rows. Only durations are subtracted, so clock offsets do not matter.
 """
 
 from collections import defaultdict
@@ -19,15 +19,18 @@ from store.schema import REQUESTS
 from telemetry.requests import Basis, Source
 
 COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
-"""What a table of requests must have for this; `streamed` may be left out."""
+"""Required columns of a table of requests; `streamed` is optional."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""Only from the server's edge on is all the rest the network's."""
+"""The bases that include the HTTP edge.
+
+For other bases the difference would include server time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The values of a client's span. Instants are its clock's."""
+    """The values of a client's span. Times are those of the client's clock."""
 
     request_id: str | None
     ttft_s: float | None
@@ -37,16 +40,16 @@ class Report:
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
-    """Seconds of each request that passed outside the server, in the order of the table.
+    """Return the seconds that each request spent outside the server, in the order of the table.
 
-    To the first byte if both measured it, else to the last. None if no client reported the
-    request, if several reports may match it, if the server's edge was not seen, or if the client
-    measured less than the server: then they did not measure the same.
+    The result is the difference of the two TTFTs if both sides measured it, and of the two E2Es
+    otherwise. It is None if no client reported the request, if several reports may match, if the
+    HTTP edge was not measured, or if the client's duration is shorter than the server's.
 
     Args:
         engine: from `open_database`.
-        window: that the requests are of.
-        requests: with `COLUMNS`.
+        window: the window of the requests.
+        requests: a table with `COLUMNS`.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -56,7 +59,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 
 
 class Reports:
-    """Clients' reports by request id, and those without one by trace."""
+    """Reports of clients, found by request id, or by trace if a report has no id."""
 
     def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
@@ -69,16 +72,16 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window) -> Self:
-        """Those of requests in this window, and near it."""
+        """Read the reports of requests in a window and shortly before and after it."""
         return cls(_read(engine, window))
 
     @property
     def empty(self) -> bool:
-        """Whether no client reported anything."""
+        """Return whether there are no reports."""
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """The one report of this request."""
+        """Return the only report of a request; None if there is no report or more than one."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]

@@ -1,1 +1,1 @@
-"""Counts, sums and sketches by minute and hour, of requests and of samples."""
+"""Rollups of requests and samples by minute and hour: counts, sums and sketches."""

@@ -1,8 +1,8 @@
 """Rollups in memory: the label sets of many buckets as columns, and their arithmetic.
 
-Pure. Counts, sums and bins of the same label set are added; minima and maxima are combined. So
-merged buckets of several shards equal the bucket of the whole, in any order (sums of seconds up to
-float rounding).
+Pure. To merge buckets, counts, sums and bins of the same label set are added, and minima and maxima
+are combined. The merged buckets of several shards therefore equal the bucket of all their requests,
+in any order (sums of seconds up to float rounding).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,20 +21,20 @@ from telemetry.sketches import HIGHEST, LOWEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Of (cells,) numbers of durations the (cells, ranks) wanted, from 1; others mean none."""
+"""Maps the number of durations of each cell, (cells,), to the wanted ranks, (cells, ranks). Ranks
+count from 1; a rank outside the durations has no value."""
 
 _BINS: Final = HIGHEST - LOWEST + 1
 _DENSE: Final = 20_000_000
-"""Bins that are counted in a plain array; of more, most would be empty."""
+"""Maximum size of a dense array of bins; in a larger one, most bins would be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The facts of the quantities, by cell. A cell is a bucket's label set, or what it is
-    grouped to.
+    """The facts of each quantity, by cell. A cell is a label set of a bucket, or a group of them.
 
-    `facts[quantity]` is (cells, 4): FACTS. Where no request has it: 0, 0, ∞, −∞; the last two
-    of other quantities than latencies are always so.
+    `facts[quantity]` is (cells, 4), with the columns FACTS. Without a value they are 0, 0, ∞ and
+    −∞. Minimum and maximum exist for latencies only; for other quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -44,7 +44,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The bins of one latency: `sizes[i]` bins belong to `cells[i]`, one after the other."""
+    """The bins of one latency, concatenated: `sizes[i]` bins belong to `cells[i]`."""
 
     cells: IntArray
     sizes: IntArray
@@ -54,18 +54,16 @@ class Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """All that is kept of a minute or an hour; cells are numbers of label sets."""
+    """The rollup of a minute or an hour; cells are numbers of label sets."""
 
     overflowed: int
-    """Requests of which a label had no room."""
+    """Number of requests with a label value that was replaced by `_other`."""
     sums: Mapping[int, Sums]
-    """By grouping."""
     sketches: Mapping[tuple[str, int], Sketches]
-    """By latency and grouping."""
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """One bucket of one or more: of shards, or of the minutes of an hour."""
+    """Merge buckets, such as those of shards or of the minutes of an hour."""
     sums, sketches = {}, {}
     for grouping in several[0].sums:
         parts = end_to_end_sums([each.sums[grouping] for each in several])
@@ -77,7 +75,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Return the sums of requests, each in a cell. Values are as reported, also negative ones."""
+    """Sum the quantities of requests by cell. Negative values are included."""
     found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
     facts = {}
     for name in quantities:
@@ -95,7 +93,7 @@ def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTI
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
-    """Sketch a latency of requests, each in a cell; values that are no durations are in none."""
+    """Build the sketch of a latency for each cell; values that are not durations are left out."""
     values = _floats(table, latency)
     with np.errstate(invalid="ignore"):
         good = (values >= 0) & (values <= estimate_s(HIGHEST))
@@ -103,11 +101,11 @@ def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """The same by other cells: what falls into one is added up.
+    """Add up sums that are assigned to new cells.
 
     Args:
-        several: sums, cells of which may repeat.
-        cells: (their number,) the new cell of each.
+        several: sums; a cell may occur several times.
+        cells: the new cell of each entry.
     """
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
@@ -125,12 +123,12 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """The same for sketches."""
+    """Add up sketches that are assigned to new cells. See `add_sums`."""
     return _gathered(np.repeat(cells, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
-    """One after the other; cells may then repeat."""
+    """Concatenate sums; a cell may then occur several times."""
     names = several[0].facts if several else {}
     return Sums(
         _joined([each.cells for each in several]),
@@ -140,7 +138,7 @@ def end_to_end_sums(several: Sequence[Sums]) -> Sums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """One after the other; cells may then repeat."""
+    """Concatenate sketches; a cell may then occur several times."""
     return Sketches(
         *(
             _joined([getattr(each, name) for each in several])
@@ -151,21 +149,21 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """By cell and share: the number of durations, and the estimates within 1 %."""
+    """The number of durations of each cell, and estimates of their quantiles within 1 %."""
 
     number: IntArray
     value_s: FloatArray
-    """(cells, shares); NaN where there are none."""
+    """(cells, shares); NaN in a cell without durations."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
-    """The durations at some ranks, for many cells at once.
+    """Return the durations at given ranks, for many cells at once.
 
     Args:
         several: sketches.
-        cells: (their number,) where each belongs, from 0 up.
-        number: how many cells there are; what belongs to a later one is left out.
-        ranks: which.
+        cells: the cell of each sketch, from 0.
+        number: the number of cells; sketches of higher cells are left out.
+        ranks: the wanted ranks.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1
@@ -190,7 +188,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """The ranks of quantiles, as `telemetry.quantiles.nearest_rank` has them.
+    """Return the ranks of quantiles, as `telemetry.quantiles.nearest_rank` defines them.
 
     Raises:
         ValueError: a share outside (0, 1).
@@ -202,7 +200,7 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
 
 
 def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
-    """Each cell's bins in order, each once."""
+    """Merge equal bins of each cell, and sort them."""
     if cells.size == 0:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)
@@ -213,7 +211,7 @@ def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Each place once, in order, with the sum of its counts."""
+    """Return the distinct indices, sorted, with the sum of their counts."""
     found, which = np.unique(at, return_inverse=True)
     added = np.zeros(found.size, np.int64)
     np.add.at(added, which, counts.astype(np.int64))

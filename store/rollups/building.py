@@ -1,12 +1,12 @@
-"""Makes the marked buckets: minutes from rows, hours from minutes.
+"""Builds the marked buckets: minutes from rows, hours from minutes.
 
-A bucket is made as a whole from the existing data, and replaces the previous one. So a repeated row
-counts once, a late row causes its minute to be made again, and an interrupted run is repeated:
-nothing is ever added to a stored number.
+A bucket is always built as a whole from the existing data, and replaces the previous one. Stored
+numbers are never incremented. So a repeated row counts once, a late row causes its minute to be
+built again, and an interrupted run can be repeated.
 
-If two processes make the same bucket, neither undoes the other's work: a process that finds that a
-mark it read is gone discards its own result. (ClickHouse has no transactions, and one maker at a
-time.)
+If two processes build the same bucket, only one result is stored: a process discards its result if
+one of the marks that it read is gone. ClickHouse has no transactions; there, only one process may
+build at a time.
 """
 
 from dataclasses import dataclass
@@ -21,46 +21,46 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""The wait after a bucket's end for rows that are still under way."""
+"""Seconds to wait after a bucket's end for late rows."""
 
 
 class _Overtaken(Exception):  # noqa: N818 -- it names the condition
-    """Another made the bucket meanwhile."""
+    """Another process has built the bucket meanwhile."""
 
 
 class Maker(Protocol):
-    """Makes the buckets of one kind of rows."""
+    """Builds the buckets of one kind of rows."""
 
     of: Rolled
 
     def made(self, width_s: int, start_unix_s: int) -> Any:
-        """A bucket of what is there."""
+        """Build a bucket from the existing data."""
 
     def keep(self, connection: Connection, width_s: int, start_unix_s: int, made: Any) -> None:
-        """Keep it in place of what was there of it; the transaction is the caller's."""
+        """Store a bucket, and replace the previous one, in the caller's transaction."""
 
     def kept(self) -> None:
-        """It was committed."""
+        """Called after the bucket was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How many buckets were made, and how many marked buckets are over and not made yet."""
+    """The number of buckets that were built, and of ended buckets that are not built yet."""
 
     made: int
     left: int
 
 
 def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
-    """Make the buckets that are marked and over, the oldest first, minutes before hours.
+    """Build the marked buckets that have ended, the oldest first, minutes before hours.
 
     Args:
-        engine: from `open_database`; the first time, what is there is marked.
-        now_unix_s: the present.
-        most: how many to make at most, so that one who waits for it can stop.
+        engine: from `open_database`. In the first run, all existing minutes are marked.
+        now_unix_s: the current time.
+        most: the maximum number of buckets to build, so that a caller can stop in between.
 
     Raises:
-        StoreUnavailable: the database does not answer; what was made is kept.
+        StoreUnavailable: the database does not answer; finished buckets stay stored.
     """
     begin(engine)
     made = left = 0

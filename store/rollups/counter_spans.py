@@ -1,8 +1,8 @@
-"""Spans of engines' and GPUs' counters: read from samples, and joined to longer ones.
+"""Reads spans of engines' and GPUs' counters from samples, and joins them to longer spans.
 
-The first and the last value of a counter in a minute give its increase in that minute, and the
-first and the last of an hour give the sum of its minutes, so joining spans loses nothing. A span
-ends at a gap that is not billed, where a counter appears or disappears, and where it falls.
+A span stores the first and the last value of each counter; their difference is the counter's
+increase. Joining the spans of minutes to one for the hour keeps the exact increase. A span ends at
+a gap that is not billed, when a counter appears or disappears, and when a counter decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,10 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Entry i is of `things[which[i]]`, the values of a kind's key; in no order.
+    """Spans, unordered. Entry i belongs to the engine or GPU `things[which[i]]`.
 
-    `about` is of each thing. `first` and `last` are NaN where a counter was not reported.
+    `things` has the values of the kind's key, and `about` has a text for each engine or GPU.
+    `first` and `last` are NaN if a counter was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -42,7 +43,7 @@ class Stretches:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "Stretches":
-        """Some of the entries, by a mask or their places; the things stay as they are."""
+        """Select entries by a mask or by index. The list of engines or GPUs stays the same."""
         return Stretches(
             self.things,
             self.about,
@@ -58,13 +59,13 @@ class Stretches:
 
 
 def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> Stretches:
-    """By the minute, of the rows from one minute to another."""
+    """Read one span for each minute in [from, to) from the samples."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Not a division: what a database makes of one is its own affair.
+    # Without a division, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # Without labels: ClickHouse would take one that is a column's name for the column.
+    # Without labels: ClickHouse would confuse a label with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -102,7 +103,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """What counters belong to, by their place, with a text that is noted once it is known."""
+    """Assigns a number to each engine or GPU, and stores a text about it."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []
@@ -110,7 +111,7 @@ class Things:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, thing: tuple[Any, ...], about: str | None) -> int:
-        """Its place; a new one at the end."""
+        """Return the number of an engine or GPU; a new one gets the next number."""
         found = self._places.setdefault(thing, len(self.things))
         if found == len(self.things):
             self.things.append(thing)
@@ -121,7 +122,7 @@ class Things:
 
 
 def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
-    """All entries of several."""
+    """Concatenate spans."""
     known = Things()
     places = [
         np.array([known.place(*each) for each in zip(one.things, one.about, strict=True)], np.int64)
@@ -144,7 +145,10 @@ def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
 
 
 def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
-    """One bucket of its parts: neighbours in time as one entry, where nothing parts them."""
+    """Join the spans of the parts of a bucket.
+
+    Two neighbouring spans become one, unless a gap or a reset separates them.
+    """
     if not parts.which.size:
         return parts
     series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
@@ -172,7 +176,7 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """The last that is known from each start to its end; NaN where none is."""
+    """Return the last value that is not NaN in each range; NaN if there is no value."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

@@ -1,8 +1,8 @@
-"""Assigns requests to label sets, of which there is a limited number.
+"""Assigns requests to a limited number of label sets.
 
-A client can invent tenants and routes without end. Each label has room for a number of values among
-those seen within a day, the most frequent first, and so have whole label sets. A value without room
-is stored as `_other`, and its requests are counted.
+A client can send an unlimited number of tenants and routes. Therefore the number of values per
+label, and of label sets, is limited; the most frequent values of a day are preferred. Any other
+value is stored as `_other`, and its requests are counted.
 """
 
 import json
@@ -20,20 +20,20 @@ from telemetry.sketches import IntArray
 
 OTHER: Final = "_other"
 VALUES: Final = 200
-"""Values of one label; the exporter has the same limit."""
+"""Maximum number of values per label; the exporter has the same limit."""
 SETS: Final = 1_000
 ALIVE_S: Final = 86_400
-"""A value that did not occur for this long loses its place."""
+"""A value that did not occur for this time no longer counts toward the limit."""
 _KEPT: Final = ("model", "outcome", "streamed")
-"""The labels that a request keeps if its label set has no room."""
+"""The labels that keep their values when a label set exceeds the limit."""
 _REFRESH_S: Final = 3_600
 
 LabelSet = tuple[str | None, ...]
-"""A value of each of LABELS."""
+"""One value for each of LABELS."""
 
 
 def number_of(labels: LabelSet) -> int:
-    """A label set's number: the same in every database, so that shards can be merged."""
+    """Return a label set's number: the same in every database, so that shards can be merged."""
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
@@ -44,23 +44,23 @@ class Assigned:
 
     sets: list[LabelSet]
     place: IntArray
-    """(requests,) which of them each request has."""
+    """(requests,) the index of each request's label set."""
     overflowed: int
-    """Requests of which a label is `_other`."""
+    """Number of requests with a label value `_other`."""
 
 
 @dataclass(slots=True)
 class LabelSets:
-    """The known label sets, with the start of the newest bucket that each is in."""
+    """The known label sets, and the start of the newest bucket that contains each."""
 
     newest_unix_s: dict[LabelSet, int] = field(default_factory=dict)
     changed: set[LabelSet] = field(default_factory=set)
-    """Those to store."""
+    """The label sets that must be stored."""
     values: int = VALUES
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> Assigned:
-        """Give each request of a bucket its label set.
+        """Assign a label set to each request of a bucket.
 
         Args:
             table: with LABELS.
@@ -112,14 +112,14 @@ class LabelSets:
 
     def _see(self, labels: LabelSet, from_unix_s: int) -> None:
         before = self.newest_unix_s.get(labels)
-        # Not each minute: it only has to be right to the day.
+        # This is not updated every minute, because an accuracy of a day is sufficient.
         if before is None or from_unix_s - before >= _REFRESH_S:
             self.newest_unix_s[labels] = from_unix_s
             self.changed.add(labels)
 
 
 def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
-    """Return the label sets in a table of requests, and which of them each request has."""
+    """Return the distinct label sets of requests, and the index of each request's label set."""
     key = np.zeros(table.num_rows, np.int64)
     columns = []
     for label in LABELS:
@@ -128,7 +128,7 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
         codes = column.indices.fill_null(-1).to_numpy() + 1
         columns.append((values, codes))
         key = key * len(values) + codes
-        if key.size and int(key.max()) >= 2**40:  # room for the next label's values
+        if key.size and int(key.max()) >= 2**40:  # avoids an overflow with the next label
             key = np.unique(key, return_inverse=True)[1]
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     given = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)
@@ -136,7 +136,7 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Return the label sets of a grouping that these belong to; None for labels it lacks."""
+    """Reduce label sets to the labels of a grouping; other labels become None."""
     kept = GROUPINGS[grouping]
     return [
         tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))

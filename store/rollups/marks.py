@@ -1,10 +1,11 @@
-"""Marks: which buckets must be made, and since when their data is complete.
+"""Marks the buckets that must be built, and stores since when their data is complete.
 
-The writer marks the minutes of its rows in the same transaction. So a row is either in its minute's
-rollup, or its minute is marked and readers take it from the rows. Each transaction has its own
-mark; whoever makes a bucket removes the marks that existed before it read the rows, so a row that
-arrives meanwhile leaves another mark. Requests and samples are marked separately: samples arrive
-each second, and would cause each minute of requests to be read from its rows for longer.
+The writer marks the minutes of its rows in the same transaction. So there are two cases: the rollup
+of a minute contains all of its rows, or the minute is marked and readers use the rows. Each
+transaction adds its own mark. After building a bucket, only the marks that existed before its rows
+were read are removed, so the mark of a row that arrived meanwhile stays. Requests and samples are
+marked separately, because samples arrive every second and would keep the minutes of requests marked
+for longer.
 """
 
 from collections import defaultdict
@@ -23,14 +24,14 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 SECOND_NS: Final = 10**9
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _AT_ONCE: Final = 500
-"""Marks named in one statement."""
+"""Number of marks in one statement."""
 
 
 class Rolled(NamedTuple):
-    """Rows that are rolled up together, and the tables that record how far."""
+    """Tables that are rolled up together, and the tables with their marks and state."""
 
     instants: "tuple[Column[int], ...]"
-    """When each row was."""
+    """The time column of each table."""
     marks: Table
     state: Table
 
@@ -40,7 +41,7 @@ SAMPLED: Final = Rolled((SAMPLES.c.at_unix_ns, GPUS.c.at_unix_ns), SAMPLE_MARKS,
 
 
 def mark_minutes(connection: Connection, of: Rolled, *several: Sequence[tuple[Any, ...]]) -> None:
-    """Mark the minutes of rows, each in its table's order: the rows of each of `of.instants`."""
+    """Mark the minutes of rows. `several` has the rows of each table in `of.instants`."""
     minutes: set[int] = set()
     for instant, rows in zip(of.instants, several, strict=True):
         at = instant.table.columns.keys().index(instant.name)
@@ -65,7 +66,7 @@ def unmark(
     marks: Sequence[int],
     of: Rolled = REQUESTED,
 ) -> int:
-    """Take marks away; how many of them were still there."""
+    """Remove marks. Return how many of them still existed."""
     remove = dialects.of(connection.engine).remove
     return sum(
         remove(
@@ -82,7 +83,7 @@ def unmark(
 
 
 def marked(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> dict[int, list[int]]:
-    """The marks of each bucket that has any, by its start, in order."""
+    """Return the marks of each marked bucket, by the start of the bucket, in order."""
     marks = of.marks
     statement = select(marks.c.from_unix_s, marks.c.token).where(marks.c.width_s == width_s)
     found: dict[int, list[int]] = defaultdict(list)
@@ -95,7 +96,7 @@ def marked(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> dict[int, li
 def pending(
     engine: Engine, width_s: int, from_unix_s: int, to_unix_s: int, of: Rolled = REQUESTED
 ) -> list[int]:
-    """The starts of marked buckets in a stretch of time, in order."""
+    """Return the starts of marked buckets in a time range, in order."""
     marks = of.marks
     statement = (
         select(marks.c.from_unix_s)
@@ -111,9 +112,9 @@ def pending(
 
 
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
-    """From where on what buckets are made of is whole; None where none were begun.
+    """Return the time since which the source data of buckets is complete; None without rollups.
 
-    Of DAY_S: from where on there are hours, as of buckets that would be made of them.
+    For DAY_S: the time since which rollups per hour exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
@@ -124,9 +125,9 @@ def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> i
 def no_longer_whole(
     engine: Engine, width_s: int, before_unix_s: int, of: Rolled = REQUESTED
 ) -> None:
-    """Record that the rows behind buckets before this instant are about to be deleted.
+    """Record that the source data of buckets before this time will be deleted.
 
-    The buckets stay as they are.
+    The buckets are not changed.
     """
     start = -(-before_unix_s // MINUTE_S) * MINUTE_S
     known = whole_from_unix_s(engine, width_s, of)
@@ -137,11 +138,12 @@ def no_longer_whole(
 
 
 def begin(engine: Engine) -> None:
-    """Have rollups made of the rows that were there before there were any."""
+    """Mark the minutes of all rows that are older than the first rollup."""
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
-        # Samples were removed with the requests of their time, and left no record.
+        # Samples were deleted together with the requests of the same time, and the deletion was not
+        # recorded.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

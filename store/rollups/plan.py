@@ -1,7 +1,8 @@
 """Decides which parts of a time range are read from hours, from minutes, and from rows.
 
-Whole hours if the question needs no shorter steps, minutes for the rest, and rows for the marked
-minutes. Where minutes were deleted only hours remain, and the range is widened to them.
+Whole hours are read from rollups per hour, unless the query needs shorter steps. The rest is read
+from rollups per minute, and marked minutes are read from rows. If the rollups per minute were
+deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -17,12 +18,12 @@ from store.rollups.tables import HOUR_S, MINUTE_S, ROLLUPS
 from telemetry.sketches import IntArray
 
 Stretch = tuple[int, int]
-"""From, to: unix seconds, half open."""
+"""(from, to): a half-open range in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to read: hours and minutes by their starts, requests by when they were received."""
+    """The data to read: the starts of hours and minutes, and the time ranges of requests."""
 
     from_unix_s: int
     to_unix_s: int
@@ -32,19 +33,19 @@ class Plan:
 
     @property
     def window(self) -> Window:
-        """The window of the answer: the one requested, widened to whole buckets."""
+        """Return the requested window, widened to whole buckets."""
         return Window(self.from_unix_s * SECOND_NS, self.to_unix_s * SECOND_NS)
 
 
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | None:
-    """How to answer from rollups.
+    """Plan a query of rollups.
 
     Args:
         engine: from `open_database`.
-        window: asked about.
-        step_s: the length of the answer's steps; None for the whole window as one.
+        window: the requested window.
+        step_s: the length of the result's steps; None for one step.
 
-    Returns: None where the database has no rollups yet.
+    Returns: None if the database has no rollups yet.
     """
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
@@ -57,7 +58,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # Of "ever" only where there is something: there are half a million minutes in a year.
+    # Limit a very long window to existing data, because a year has half a million minutes.
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))
@@ -76,7 +77,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
 
 
 def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
-    """The part of a stretch that there are rollups of, to whole hours of it."""
+    """Return the part of a time range that has rollups, in whole hours."""
     starts = []
     with reading(engine) as connection:
         for width_s in (MINUTE_S, HOUR_S):
@@ -94,7 +95,7 @@ def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
 
 
 def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
-    """Buckets by their starts, in order: those that adjoin as one."""
+    """Join adjacent buckets to time ranges, in order."""
     if starts.size == 0:
         return []
     breaks = np.flatnonzero(np.diff(starts) != width_s)
@@ -104,10 +105,10 @@ def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
 
 
 def down(unix_s: int, width_s: int) -> int:
-    """To the start of its bucket."""
+    """Round down to the start of a bucket."""
     return unix_s // width_s * width_s
 
 
 def up(unix_s: int, width_s: int) -> int:
-    """To the first bucket that starts no earlier."""
+    """Round up to the start of a bucket."""
     return -(-unix_s // width_s) * width_s

@@ -1,7 +1,7 @@
 """Queries of the rollups: counts, sums and quantiles of a window, by labels and over time.
 
-Answers are complete: minutes whose rollup is not made yet are read from their requests. Quantiles
-are within 1 % of a reported duration (telemetry/sketches.py).
+Results are complete: minutes without a rollup are read from their requests. Quantiles are within
+1 % of a reported duration (telemetry/sketches.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _ALL: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Time in equal steps: step i begins at first + i·width, in unix seconds."""
+    """Equal time steps: step i begins at first + i·width, in unix seconds."""
 
     first_unix_s: int
     width_s: int
@@ -50,7 +50,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A question's answers, each by cell: (group, step), groups in the order of `groups`."""
+    """Results by cell. A cell is (group, step); groups are in the order of `groups`."""
 
     engine: Engine
     plan: Plan
@@ -59,24 +59,24 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The values of `by`; grows as more of them are found."""
+    """The label values of each group; grows while results are read."""
     simulated: bool = False
-    """Whether any of what was read comes from a simulator."""
+    """Whether the results include simulated requests."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
-        """The same question by other labels."""
+        """Return the same query with other groups."""
         return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
 
     def requests_gone_before_unix_ns(self) -> int:
-        """Until when requests were deleted, so that only rollups remain."""
+        """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def overflowed(self) -> int:
-        """How many requests have a label that had no room of its own."""
+        """Return the number of requests with a label value `_other`."""
         return self._total(ROLLUPS.c.overflowed)
 
     def number(self) -> int:
-        """How many requests the window has, whatever their labels."""
+        """Return the number of all requests in the window, without a filter by labels."""
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -97,7 +97,7 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:
-        """Requests and what is known of the quantities; a cell without requests is left out."""
+        """Return the number of requests and the facts of quantities; empty cells are left out."""
         grouping = self._grouping()
         found: list[Sums] = []
         at: list[IntArray] = []
@@ -129,11 +129,11 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """The durations at some ranks, by cell; a cell that has none is NaN.
+        """Return the durations at given ranks, by cell; NaN for a cell without durations.
 
         Args:
             latency: one of LATENCIES.
-            ranks: which, for instance `buckets.nearest_ranks((0.5, 0.99))`.
+            ranks: for instance `buckets.nearest_ranks((0.5, 0.99))`.
         """
         grouping = self._grouping()
         found: list[Sketches] = []
@@ -168,7 +168,7 @@ class Rollups:
         return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
 
     def _meaning(self, grouping: int) -> dict[int, LabelSet]:
-        # After the buckets were read: what they name is written down before them.
+        # Read after the buckets, because label sets are stored before the buckets that use them.
         known = known_label_sets(self.engine)
         if grouping == 0:
             return {number: labels for number, (labels, _) in known.items()}
@@ -178,7 +178,7 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """The cell of each label set's bucket; −1 where it is not asked about."""
+        """Return the cell of each label set in each bucket; −1 if the query does not include it."""
         found, place = np.unique(numbers, return_inverse=True)
         groups = np.array(
             [self._group(meaning[each]) if each in meaning else -1 for each in found.tolist()],
@@ -225,21 +225,21 @@ def rollups(
     step_s: int | None = None,
     first_unix_s: int | None = None,
 ) -> Rollups | None:
-    """Ask the rollups about a window.
+    """Query the rollups of a window.
 
     Args:
         engine: from `open_database`.
-        window: of `received_unix_ns`; widened to whole buckets.
-        by: labels that make the groups; none for one group of all.
-        equals: label → value; None picks the requests where the label is unknown.
-        unless: label → value, of requests that are left out.
-        step_s: the length of the answer's steps, a multiple of a minute; None for one step.
-        first_unix_s: where the first step begins, if not where the window does.
+        window: range of `received_unix_ns`; widened to whole buckets.
+        by: labels to group by; empty for one group.
+        equals: label → value; None selects the requests where the label is unknown.
+        unless: label → value; leaves out requests with this value.
+        step_s: the length of the result's steps, a multiple of a minute; None for one step.
+        first_unix_s: the start of the first step; None for the start of the window.
 
-    Returns: None where the database has no rollups yet.
+    Returns: None if the database has no rollups yet.
 
     Raises:
-        ValueError: a label that rollups lack, or no such step.
+        ValueError: a label that rollups do not have, or an invalid step.
     """
     for label in (*by, *equals, *unless):
         if label not in LABELS:
@@ -257,10 +257,10 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """The known values of a label about a window, sorted; None where there are no rollups yet.
+    """Return the values of a label in a window, sorted; None if there are no rollups yet.
 
-    For long windows, in which reading each request would take too long. Values that occurred
-    shortly before or after the window are included.
+    Use this function for long windows, in which reading each request would take too long. The
+    result includes values that occurred shortly before or after the window, but no unknown values.
     """
     how = plan(engine, window)
     if how is None:

@@ -1,6 +1,6 @@
-"""Makes rollups of requests: a minute from its requests, an hour from its minutes.
+"""Builds rollups of requests: a minute from its requests, an hour from its minutes.
 
-`building.py` calls this for the buckets that are marked.
+`building.py` calls this module for the marked buckets.
 """
 
 from collections import defaultdict
@@ -27,17 +27,17 @@ from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Requests that are in memory at once: about 40 MB. A minute may have a million."""
+"""Maximum number of requests in memory (about 40 MB). A minute may have a million requests."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
-"""The columns of requests that rollups are made of."""
+"""The columns of requests from which rollups are built."""
 
 _LATEST_NS: Final = 2**63 - 1
 _EARLIEST_NS: Final = -(2**63)
 
 
 class RequestRollups:
-    """Makes buckets of requests, with the label sets that are known."""
+    """Builds buckets of requests, and keeps the known label sets."""
 
     of: Rolled = REQUESTED
 
@@ -46,7 +46,7 @@ class RequestRollups:
         self._label_sets = LabelSets(dict(known_label_sets(engine).values()))
 
     def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
-        """A bucket of what is there: simulated, or not."""
+        """Build a bucket from the existing data, with simulated requests in a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
         with reading(self._engine) as connection:
@@ -56,12 +56,12 @@ class RequestRollups:
     def keep(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
     ) -> None:
-        """Keep it in place of what was there of it."""
+        """Store a bucket, and replace the previous one."""
         keep(connection, width_s, start_unix_s, made)
         keep_label_sets(connection, self._label_sets)
 
     def kept(self) -> None:
-        """It was committed."""
+        """Mark the new label sets as stored."""
         self._label_sets.changed.clear()
 
     def _of_requests(self, start: int) -> dict[bool, Bucket]:
@@ -82,12 +82,15 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
-    """The rollups of a bucket's requests, simulated ones apart, and what their cells mean.
+    """Build the rollups of a bucket's requests, simulated requests separately.
 
     Args:
-        table: with COLUMNS.
-        label_sets: those known; new ones are entered.
+        table: requests with COLUMNS.
+        label_sets: the known label sets; new ones are added.
         from_unix_s: the bucket's start.
+
+    Returns: one rollup of simulated requests (key True) and one of other requests (key False), and
+        the label set of each cell.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

@@ -1,7 +1,7 @@
-"""Makes and stores rollups of samples, and reads what engines and GPUs did in a window.
+"""Builds and stores rollups of samples, and reads the counters of engines and GPUs in a window.
 
-Answers are complete: minutes that are not made yet are read from their samples. Short windows are
-answered by the minute, long ones by the hour.
+Results are complete: minutes without a rollup are read from their samples. Short windows are read
+by the minute, long windows by the hour.
 """
 
 import json
@@ -22,13 +22,15 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Windows up to this length are answered by the minute: idle energy is found from minutes."""
+"""Windows up to this length are read by the minute; idle energy is computed from minutes.
+"""
 _EDGE_S: Final = MINUTE_S
-"""So long before and after a window is read with it: the counts at its edges."""
+"""Samples within this time before and after a window are read, for the counters at its edges.
+"""
 
 
 class SampleRollups:
-    """Makes buckets of samples."""
+    """Builds buckets of samples."""
 
     of: Rolled = SAMPLED
 
@@ -36,7 +38,7 @@ class SampleRollups:
         self._engine = engine
 
     def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
-        """A bucket of what is there, by kind."""
+        """Build a bucket from the existing data, with one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -61,7 +63,7 @@ class SampleRollups:
         start_unix_s: int,
         made: list[tuple[Kind, Stretches]],
     ) -> None:
-        """Keep it in place of what was there of it."""
+        """Store a bucket, and replace the previous one."""
         dialect = dialects.of(connection.engine)
         for kind, stretches in made:
             for simulated in (False, True):
@@ -75,16 +77,16 @@ class SampleRollups:
                     dialect.remove(connection, kind.kept, and_(*which))
 
     def kept(self) -> None:
-        """Nothing is remembered from one bucket to the next."""
+        """Do nothing: there is no state between buckets."""
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """From when on the time of engines is known at all; None where there are no rollups yet."""
+    """Return since when engine time is known; None if there are no rollups yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLED)
 
 
 def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
-    """Return the spans of each kind in a window of whole minutes, and a little before and after."""
+    """Return the spans of each kind in a window of whole minutes, and shortly around it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
@@ -96,7 +98,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     first_hour = up(start, HOUR_S)
     last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
     if start < minutes_from:
-        # Only hours are left of it, and what lies beyond the window does no harm.
+        # Only rollups per hour exist. Spans outside the window do not matter.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -131,7 +133,7 @@ def _without(some: Stretches, starts: Sequence[int]) -> Stretches:
 def load(
     connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> Stretches:
-    """Load the kept buckets that start in a stretch of time."""
+    """Load the stored buckets that start in a time range."""
     columns = kind.kept.c
     statement = select(kind.kept).where(
         columns.width_s == width_s,
@@ -144,7 +146,7 @@ def load(
     which: list[int] = []
     sizes = []
     for row in rows:
-        # Neighbouring buckets are of the same engines, in the same words.
+        # Neighbouring buckets usually have the same engines, and thus the same JSON text.
         if (mine := places.get(row.things)) is None:
             pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
             mine = places[row.things] = [known.place(*each) for each in pairs]

@@ -1,9 +1,9 @@
-"""The tables of the rollups of samples: what a bill needs of engines and GPUs, packed.
+"""The tables of the rollups of samples: the counters of engines and GPUs that a bill needs.
 
 A bucket is a minute or an hour. Its row has the first and the last value of each counter, as
-parallel arrays: place i of each belongs to the i-th of `things`, a list in JSON. In an hour a
-counter has one place per uninterrupted span. Arrays are little-endian, without a header, as in
-`tables.py`; an array without any value is NULL.
+parallel arrays: element i belongs to the i-th element of `things`, a list in JSON. An hour has one
+element for each uninterrupted span. Arrays are little-endian, without a header, as in `tables.py`;
+an array without any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -22,14 +22,14 @@ AMOUNT: Final = np.dtype("<f8")
 
 
 class Kind(NamedTuple):
-    """A kind of samples, and what rollups keep of them.
+    """A kind of samples, and what its rollups store.
 
     Attributes:
-        samples: their table.
-        key: the columns that name what a total belongs to.
-        about: a column with a text to keep.
-        totals: of each, the first and the last.
-        means: of each, the mean.
+        samples: the table of the samples.
+        key: the columns that identify the engine or GPU of a counter.
+        about: a text column to store.
+        totals: columns whose first and last values are stored.
+        means: columns whose mean is stored.
         kept: the table of the rollups.
     """
 
@@ -42,12 +42,12 @@ class Kind(NamedTuple):
 
 
 def first_of(total: str) -> str:
-    """The column of what a total was at first."""
+    """Return the column with the first value of a total."""
     return f"first_{total}"
 
 
 def last_of(total: str) -> str:
-    """And at last."""
+    """Return the column with the last value of a total."""
     return f"last_{total}"
 
 

@@ -33,13 +33,14 @@ from telemetry.sketches import IntArray
 def keep(
     connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
 ) -> None:
-    """Keep a bucket in place of what was there of it.
+    """Store a bucket, and replace the previous one.
 
     Args:
-        connection: its transaction is the caller's.
-        width_s: the bucket's.
-        from_unix_s: its start.
-        buckets: of servers, and of a simulator; one that is missing is deleted.
+        connection: in the caller's transaction.
+        width_s: the bucket's width.
+        from_unix_s: the bucket's start.
+        buckets: the rollup of simulated requests (key True) and of other requests (key False). If a
+            key is absent, its stored rollup is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -54,7 +55,7 @@ def keep(
 
 
 def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
-    """Write down those that are new, or newer."""
+    """Store the label sets that are new or have a newer bucket."""
     rows = [
         {
             "label_set": number_of(labels),
@@ -68,7 +69,7 @@ def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
 
 
 def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
-    """By number: the labels, and the start of the newest bucket they are in."""
+    """Return the label sets by number, with the start of the newest bucket that contains each."""
     with reading(engine) as connection:
         rows = connection.execute(select(LABEL_SETS)).all()
     return {row[0]: (tuple(row[1:-1]), row[-1]) for row in rows}
@@ -77,7 +78,7 @@ def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
 def load_buckets(
     connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> dict[bool, list[Bucket]]:
-    """All that is kept of the buckets that start in a stretch of time, simulated or not."""
+    """Load the buckets that start in a time range, simulated ones (key True) separately."""
     sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
     stretch = width_s, from_unix_s, to_unix_s
@@ -107,7 +108,7 @@ def load_sums(
     to_unix_s: int,
     names: Sequence[str],
 ) -> list[tuple[int, bool, Sums]]:
-    """The sums of the buckets that start in a stretch of time: start, simulated, sums."""
+    """Load the sums of the buckets that start in a time range: start, simulated, sums."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
@@ -128,9 +129,9 @@ def load_sketches(
     latency: str,
     grouping: int,
 ) -> tuple[IntArray, Sketches, bool]:
-    """The sketches of the buckets that start in a stretch of time, by label set.
+    """Load the sketches of the buckets that start in a time range, by label set.
 
-    Returns: the start of each one's bucket; the sketches; whether any is of a simulator.
+    Returns: the start of each sketch's bucket; the sketches; whether any is simulated.
     """
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,
@@ -177,7 +178,7 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Sums, the least and the greatest of latencies, numbers; None where it is unknown."""
+    """Pack the facts of a quantity; None if no request has a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]
@@ -201,7 +202,7 @@ def _least_kind(counts: IntArray) -> "np.dtype[Any]":
 
 
 def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
-    """Rows of label sets, sizes, bins and counts, one after the other."""
+    """Concatenate rows of label sets, sizes, bins and counts."""
     if not rows:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)

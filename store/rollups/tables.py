@@ -1,15 +1,15 @@
 """The tables of the rollups of requests, and how columns of numbers are packed in them.
 
-A bucket is a minute or an hour of requests, by when they were received. All of its label sets are
-in one row, as parallel arrays: place i of each array belongs to the i-th set. One row per set and
-bin would allow `SUM(n) GROUP BY bin`, and be fifty times slower (decision 022). Arrays are little-
-endian, without a header.
+A bucket contains the requests that were received in a minute or an hour. All of its label sets are
+in one row, as parallel arrays: element i of each array belongs to the i-th set. One row per set and
+bin would allow `SUM(n) GROUP BY bin`, but would be fifty times slower (decision 022). Arrays are
+little-endian, without a header.
 
 `rollups` has the label sets of each bucket and grouping, the number of their requests, and an array
-per quantity with its FACTS, one after another. `rollup_bins` has the sketches
-(telemetry/sketches.py) of each latency: counts in the fewest bytes that hold them. `rollup_labels`
-defines the label sets, `rollup_marks` the buckets to make, and `rollup_state` since when the data
-that buckets are made of is complete.
+with the FACTS of each quantity. `rollup_bins` has the sketches (telemetry/sketches.py) of each
+latency, with the smallest integer type that fits the counts. `rollup_labels` defines the label
+sets, `rollup_marks` the buckets to build, and `rollup_state` since when the source data of buckets
+is complete.
 """
 
 import base64
@@ -37,35 +37,38 @@ MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 WIDTHS_S: Final = (MINUTE_S, HOUR_S)
-"""How long buckets are; each is made of the one before, the first of requests."""
+"""The widths of buckets. Minutes are built from requests, hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
-"""The labels that rollups can be asked by."""
+"""The labels of rollups."""
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 """The quantities that are summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The number of requests that have a quantity, and the sum of their values; for latencies also the
-least and the greatest."""
+"""The number of requests with a value, the sum of the values, and for latencies the minimum and
+maximum.
+"""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
-"""The label sets that rollups are kept by: all labels, and few for the most frequent questions,
-which then read a few sketches a minute however many tenants and replicas there are."""
+"""The label sets of rollups: one with all labels, and several with few labels for the most frequent
+queries. These queries then read only a few sketches per minute, for any number of tenants and
+replicas.
+"""
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Bytes from ClickHouse, whose driver would take them for text."""
+    """Bytes in ClickHouse, whose driver would decode them as text."""
 
     impl = LargeBinary
     cache_ok = True
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Encoded there."""
+        """Encode in the database."""
         return func.base64Encode(column, type_=self)
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """Decoded here."""
+        """Decode in the client."""
         return lambda value: None if value is None else base64.b64decode(value)
 
 
@@ -73,7 +76,7 @@ PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
 
 
 def key_column(name: str) -> "Column[int]":
-    """Part of a key that a database must not number by itself."""
+    """Return an integer key column without autoincrement."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -114,13 +117,13 @@ LABEL_SETS: Final = Table(
 
 
 def marks_table(name: str) -> Table:
-    """Which buckets are to be made."""
+    """Return the table of the buckets to build."""
     columns = ("width_s", "from_unix_s", "token")
     return Table(name, METADATA, *(key_column(column) for column in columns))
 
 
 def state_table(name: str) -> Table:
-    """From where on what buckets are made of is whole."""
+    """Return the table that stores since when the source data of buckets is complete."""
     whole = Column("whole_from_unix_s", BigInteger, nullable=False)
     return Table(name, METADATA, key_column("width_s"), whole)
 
@@ -137,5 +140,5 @@ COUNTS: Final = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 
 def packed(values: NDArray[Any], kind: DTypeLike) -> bytes:
-    """An array as it is kept."""
+    """Return the bytes of an array as they are stored."""
     return np.ascontiguousarray(values, kind).tobytes()

@@ -5,12 +5,12 @@ that child processes inherit in their environment. Any local process can read th
 /proc/net/unix, so each end also asks the kernel for the user of the other end, and refuses
 every user but its own.
 
-The engine never waits. It keeps one log of messages, bounded in bytes, and a position in it for
-each front end, so that a slow front end loses nothing for a while. When a message leaves the
-log before a front end has read it, it is counted as dropped.
+The engine never waits. It has one log of messages, bounded in bytes, and a position in this log for
+each front end, so a slow front end loses no messages for some time. If a message is removed from
+the log before a front end has read it, it is counted as dropped.
 
-Linux only (abstract sockets leave no files behind). On other systems, and between machines,
-there is no link, and spans are sent without the engine's accounts.
+The link requires Linux, because it uses abstract sockets, which have no files to remove. On other
+systems, and between machines, there is no link, and spans are sent without the engine's accounts.
 """
 
 import errno
@@ -31,7 +31,7 @@ LOG_BYTES = 4 * 2**20
 is about 60 seconds at 200 requests a second."""
 
 RECENT = 512
-"""Messages that are sent to a front end that has just connected, though they are older."""
+"""Number of earlier messages that are sent to a front end that has just connected."""
 
 PACKET_BYTES = 32768
 """Size of a packet. The kernel's send buffer holds several (212,992 bytes by default)."""
@@ -40,16 +40,17 @@ MESSAGE_BYTES = PACKET_BYTES - 4
 """The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
 
 PACKETS_PER_FLUSH = 16
-"""Packets per front end. The engine's thread sends them: half a megabyte, ten times a second."""
+"""Packets per front end and flush. The engine's thread sends up to half a megabyte ten times a
+second."""
 
 PACKETS_PER_READ = 1024
-"""Packets per engine: more than its log can hold."""
+"""Maximum number of packets per engine and read; more than the engine's log can contain."""
 
 FRONT_ENDS_LIMIT = 64
-"""Connections to one engine. Each API server on its machine has one."""
+"""Maximum number of connections to one engine. Each API server on its machine has one."""
 
 ENGINES_LIMIT = 64
-"""Connections of one front end, and attempts to connect in one search."""
+"""Maximum number of connections of one front end, and of attempts to connect in one search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -66,7 +67,7 @@ def make_token(environ: "os._Environ[str]") -> None:
 
 
 class EngineEnd:
-    """The engine's end: listens, and sends messages to the front ends that have connected."""
+    """The engine's side of the link: listens, and sends messages to connected front ends."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,9 +78,10 @@ class EngineEnd:
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """The position of the oldest message in the log: the number of messages before it."""
+        """The position of the oldest message in the log: the number of earlier messages.
+        """
         self.greeting = b""
-        """Message that every front end receives first."""
+        """The first message to every front end."""
         self.dropped = 0
         """Messages that a front end did not receive, summed over the front ends."""
 
@@ -111,7 +113,7 @@ class EngineEnd:
     def send_to_one(self, message: bytes) -> None:
         """Send a message to one front end only, so that it is not counted twice.
 
-        It replaces an earlier such message that could not be sent yet.
+        It replaces an earlier message of this kind that could not be sent yet.
         """
         self._accept()
         if not self._fronts:
@@ -186,7 +188,7 @@ class EngineEnd:
         """Return the messages from a position on, up to the size of a packet, and their number."""
         framed: list[bytes] = []
         size = 0
-        # By index: a deque is fast near its ends, and all but slow front ends read near the end.
+        # By index, because a deque is fast near its end, where most front ends read.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -197,7 +199,7 @@ class EngineEnd:
 
 
 class _Front:
-    """A connected front end: its position in the log, and the messages for it alone."""
+    """A connected front end: its position in the log, and messages only for this front end."""
 
     __slots__ = ("connection", "greeting", "position", "sample")
 
@@ -209,7 +211,7 @@ class _Front:
 
 
 class FrontEnd:
-    """A front end's end: finds the engines of its server and reads what they send."""
+    """A front end's side of the link: finds the engines of its server and reads their messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
@@ -219,7 +221,7 @@ class FrontEnd:
 
     @property
     def connected(self) -> bool:
-        """Whether a connection to an engine is open."""
+        """Return whether a connection to an engine is open."""
         return bool(self._engines)
 
     def discover(self) -> None:
@@ -232,7 +234,8 @@ class FrontEnd:
         for line in table.splitlines():
             _, at, name = line.partition(self._prefix)
             address = self._prefix + name
-            # A listening socket has one line, and one more for each connection it accepted.
+            # The file has one line for a listening socket, and one more line for each connection
+            # that the socket accepted.
             if not at or address in self._engines or address in self._refused:
                 continue
             tries += 1

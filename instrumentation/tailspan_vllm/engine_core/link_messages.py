@@ -25,7 +25,7 @@ _NUMBERS: dict[str, type] = {
     for kind in (int, float)
     if hint == kind | None
 }
-"""The numbers of an account, which are sent as they are, and what each is."""
+"""The numeric fields of an account, with their types. They are sent without changes."""
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}d")
 _NAN = float("nan")

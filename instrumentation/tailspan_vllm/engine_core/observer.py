@@ -1,12 +1,12 @@
 """Records the steps of an engine core, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this inside guards. If an exception occurs here, it is counted, and the
-requests in the engine lose their accounts; nothing else is affected.
+`scheduler_hooks.py` calls this module inside guards. An exception here is counted, and the requests
+in the engine lose their accounts; there are no other effects.
 
-Cost per step: a few sums over what was scheduled, none of them a Python loop over the batch, and
-a loop over the requests in prefill. The rest is computed ten times a second for all steps since,
-because code that runs once per step finds the processor's caches filled by the model and takes
-three times as long.
+Each step costs a few sums over the scheduled work, without a Python loop over the batch, and a loop
+over the requests in prefill. The rest is computed ten times a second for all recent steps, because
+code that runs once per step takes three times as long: the model has evicted it from the
+processor's caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -36,19 +36,25 @@ CATCH_UP_S = 0.1
 """Interval at which steps are entered, requests settled, and messages sent to the front ends."""
 
 SAMPLE_S = 1.0
-"""Interval between two samples of a busy engine. An engine that becomes idle sends one each time;
-otherwise its last steps might be reported hours later. A sample takes about 20 µs."""
+"""Interval between two samples of a busy engine.
+
+An engine also sends a sample whenever it becomes idle; otherwise its last steps might be reported
+hours later. A sample takes about 20 µs.
+"""
 
 TRACK_LIMIT = 65536
-"""Maximum number of tracked requests. Further ones are counted with the accounts dropped."""
+"""Maximum number of tracked requests. Further requests are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one per stage,
-asynchronous scheduling one more. At this number the hook evidently misses their ends."""
+"""Maximum number of scheduled steps that have not ended.
+
+Pipeline parallelism has one such step per stage, and asynchronous scheduling has one more. If this
+number is reached, the hook must have missed the ends of steps.
+"""
 
 UNSEEN_ENDS = 1024
-"""How many more requests may be tracked than the scheduler has before those that it lacks are
-removed, because the hook evidently missed their ends."""
+"""If the number of tracked requests exceeds the scheduler's number by more than this, requests that
+the scheduler does not have are removed, because the hook must have missed their ends."""
 
 
 class _EndedStep(NamedTuple):
@@ -67,7 +73,10 @@ class _EndedRequest(NamedTuple):
     last: int
     """The last step that ended before the request did."""
     paid: int
-    """The last step that computed something for it; a step that runs when it leaves is billed."""
+    """The last step with work for the request.
+
+    A step that is running when the request leaves is billed, too.
+    """
 
 
 class EngineObserver:
@@ -85,13 +94,12 @@ class EngineObserver:
         """Requests freed during `update_from_output`, with the last step planned for each."""
         self._leaving: list[_EndedRequest] = []
         """Requests that have ended while a step with work for them is running."""
-        """A step of theirs is under way."""
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
         """Whether vLLM is processing the outputs of a step. Requests freed meanwhile took part in
         that step."""
         self._queue: Queue | None = Queue()
-        """None if the reasons for waiting cannot be determined."""
+        """The queue; None if the reasons for waiting cannot be determined."""
         self._obstacles: QueueObstacles | None = None
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
@@ -105,7 +113,7 @@ class EngineObserver:
         self._untracked: set[str] = set()
         """Requests in the engine without a track: there were too many, or a hook failed."""
         self._no_account = 0
-        """Requests that get no account: never tracked, or their track was lost."""
+        """Number of requests without an account: never tracked, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -125,7 +133,7 @@ class EngineObserver:
             queue.joined(request_id, time.monotonic())
 
     def _decided(self, scheduler: Any, output: Any, at: float) -> None:
-        """Record what keeps requests in the queue from now on."""
+        """Record the obstacle that keeps requests in the queue from now on."""
         if self._queue is None:
             return
         try:
@@ -137,7 +145,7 @@ class EngineObserver:
             self._evicted = False
         except Exception:
             guard.note_failure("queue")
-            self._queue = None  # incomplete sums would look like complete ones
+            self._queue = None  # incomplete sums would not be recognisable
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a step that was scheduled."""
@@ -158,7 +166,7 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # A preempted request comes back as resumed, or as new from the newer model runner.
+        # A preempted request is resumed, or appears as new with the newer model runner.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -231,13 +239,16 @@ class EngineObserver:
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that never was in a step: its time in the queue."""
+        """Send the account of a request that was never in a step.
+
+        It contains only the time in the queue.
+        """
         waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
         if waited is None:
             return
         self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
         if not self._planned:
-            self._link.flush()  # no step may come for hours
+            self._link.flush()  # there may be no further step for hours
 
     def _last_planned(self, request_id: str) -> int:
         """Return the last planned step that includes a request, or else the last ended step."""
@@ -284,7 +295,7 @@ class EngineObserver:
             for step in steps:
                 self._enter(step)
         except Exception:
-            self.lose_track()  # later steps would get other numbers than the tracks have
+            self.lose_track()  # otherwise later steps would have wrong numbers
             raise
         while self._unsettled:
             track, last, paid = self._unsettled.pop()
@@ -311,7 +322,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        Their accounts would be wrong, and nothing would show it.
+        Otherwise their accounts would be wrong without any sign of it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))

@@ -1,8 +1,8 @@
-"""Why requests stay in a scheduler's queue, read from the scheduler after each decision.
+"""Determines why requests stay in a scheduler's queue, after each scheduling decision.
 
-The conditions are those that end vLLM's own loop over the waiting requests, checked in order of
-their duration: a full batch stays full until a request ends, memory until one ends or grows, and
-the token budget until the next step.
+The conditions are those that end vLLM's own loop over the waiting requests. They are checked in
+order of their duration: a full batch stays full until a request ends, full memory until a request
+ends or grows, and an exhausted token budget until the next step.
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -29,7 +29,7 @@ class QueueObstacles:
         self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
 
     def held(self) -> Set[str]:
-        """Return the requests that are not eligible; empty before 0.18, which has no such list."""
+        """Return the requests that are not eligible; always empty before vLLM 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -37,10 +37,10 @@ class QueueObstacles:
         return {request.request_id for request in held} if held else _NONE
 
     def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
-        """Return what keeps the eligible requests from joining the batch.
+        """Return the obstacle that keeps the eligible requests from joining the batch.
 
         Args:
-            output: what was scheduled.
+            output: the scheduler's output.
             held: the requests that are not eligible.
             preempted: whether this decision preempted a running request.
 
@@ -72,8 +72,8 @@ class QueueObstacles:
     def _first(self, held: Set[str]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since 0.31 the first queue has requests that hold blocks already, such as those whose
-        # cache was fetched; the second has the others, also those held back.
+        # Since 0.31 the first queue has requests that already have blocks, for example after their
+        # cache was fetched. The second queue has all other requests, including ineligible ones.
         for queue in (getattr(scheduler, "kv_holding_waiting", None), scheduler.waiting):
             if queue and not held:
                 return queue.peek_request()

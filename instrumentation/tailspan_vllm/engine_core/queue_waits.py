@@ -1,9 +1,9 @@
-"""How long each obstacle kept requests in the engine's queue.
+"""Measures how long each obstacle kept requests in the engine's queue.
 
 Each step the scheduler decides which requests join the batch. The obstacle at that decision
 applies until the next one, and its duration is added to a running sum. A request's wait is a
-difference of two entries of the sums, so a waiting request costs nothing. Only requests that are
-not eligible themselves are recorded one by one, when that begins and when it ends.
+difference of two entries of the sums, so a waiting request needs no work. Only requests that are
+not eligible are recorded one by one, at the beginning and at the end of that state.
 
 Pure: clock readings are arguments, all of one monotonic clock.
 """
@@ -17,7 +17,10 @@ from tailspan_vllm.request.parts import QueueParts
 
 
 class Obstacle(IntEnum):
-    """What keeps requests in the queue. Values index the running sums, see `QueueParts`."""
+    """What blocks requests in the queue.
+
+    The values are indices of the running sums (`QueueParts`).
+    """
 
     SEATS = 0
     KV = 1
@@ -26,7 +29,7 @@ class Obstacle(IntEnum):
 
 
 class Waited(NamedTuple):
-    """A wait that has ended, by admission or because the request left."""
+    """A wait that has ended, because the request was admitted or aborted."""
 
     queued: float
     parts: QueueParts
@@ -38,7 +41,7 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The sums when it could first have been admitted, plus what was added while it was held."""
+    """The sums at the request's first eligible decision, plus its ineligible time."""
     held_s: float = 0.0
     held_since: float = 0.0
     at_hold: list[float] | None = None
@@ -65,7 +68,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests except these, because the hooks missed their ends."""
+        """Keep only these requests. The others have ended without a call of the hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -81,8 +84,8 @@ class Queue:
 
         Args:
             at: when the decision began.
-            obstacle: what keeps eligible requests waiting from now on; None if none waits.
-            held: the requests that are not eligible themselves.
+            obstacle: the obstacle for eligible requests from now on; None if no request waits.
+            held: the requests that are not eligible.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
@@ -125,7 +128,7 @@ class Queue:
         return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """End a request's ineligible time, and exclude from its wait what was added meanwhile."""
+        """End a request's ineligible time, and exclude the sums of that time from its wait."""
         if wait.at_hold is None:
             return
         wait.held_s += at - wait.held_since

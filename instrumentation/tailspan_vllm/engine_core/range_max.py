@@ -1,7 +1,7 @@
 """The maximum of any range of a long series.
 
 Pure. The maximum of every `BLOCK` values is stored, so a query over n values reads n / BLOCK
-maxima and the values at both ends. Adding a value takes one comparison.
+maxima and the values at both ends. Appending a value takes one comparison.
 """
 
 from array import array

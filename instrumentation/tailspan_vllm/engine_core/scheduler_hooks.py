@@ -27,7 +27,7 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
     Args:
         make_observer: called at the first request, in the process that runs the scheduler.
 
-    Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
+    Returns: the methods that this vLLM lacks. No method is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
     """
     from vllm.v1.core.sched.scheduler import Scheduler

@@ -1,10 +1,10 @@
-"""Splits the duration of a step among its requests, by the work that each had in it.
+"""Splits the duration of a step among its requests, in proportion to their work in it.
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
 The whole duration is split, stalls included, so the shares of all requests sum to it. Before the
-step model is fitted, tokens are the weights. Running sums, like the ledger's: a request's cost is
-proportional to its prefill chunks and decode runs.
+step model is fitted, tokens are the weights. Running sums are used, as in the ledger, so the
+computing time for a request is proportional to the number of its prefill chunks and decode runs.
 
 Work that was lost in a preemption and computed again is reported separately, as wasted.
 
@@ -70,7 +70,7 @@ class Billing:
 
         Args:
             step: its number, one more than the previous step's.
-            work: what was computed in it.
+            work: the work that was computed in the step.
             sequences: the number of requests in it.
             duration: in seconds.
             coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
@@ -94,7 +94,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
-        """Return the bill of one request, all of whose steps are still stored.
+        """Return the bill of one request; all of its steps must still be stored.
 
         Args:
             chunks: its prefill chunks, in order of their steps.
@@ -124,6 +124,6 @@ class Billing:
         return Bill(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """Return what the steps in (after, upto] added to each sum."""
+        """Return the increase of each sum in the steps (after, upto]."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

@@ -1,8 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
-Running sums over the steps make a request's share of any range of steps a difference of two
-entries. Nothing is done per token; a request's cost is proportional to its prefill chunks. The
-size is bounded: the oldest steps are dropped, and an older request gets no split.
+With running sums over the steps, a request's share of any range of steps is a difference of two
+entries. There is no work per token; the cost of a request is proportional to its prefill chunks.
+The size is bounded: the oldest steps are dropped, and the phases of older requests are not split.
 
 Pure: clock readings are arguments, all of one monotonic clock.
 """
@@ -23,14 +23,14 @@ CAPACITY = 32768
 
 @dataclass(slots=True)
 class Track:
-    """What the ledger records of one request while it is in the engine."""
+    """The ledger's record of one request while it is in the engine."""
 
     request_id: str
     scheduled: float
     waited: Waited | None = None
-    """Its wait in the queue."""
+    """The request's wait in the queue."""
     external_cached_tokens: int | None = None
-    """Prompt tokens that came from outside the engine when it was first scheduled."""
+    """Prompt tokens that were loaded from outside the engine when it was first scheduled."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Track:
     """The first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return the track as of the end of this step."""
+        """Return the track as it was at the end of this step."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -108,7 +108,7 @@ class Ledger:
         """Enter one step. Steps end in the order in which they were scheduled.
 
         Args:
-            work: what was scheduled.
+            work: the scheduled work.
             begun: when it could begin: the end of the previous step, or when the engine woke up.
             ended: when its outputs were ready.
             sequences: the number of requests in it.
@@ -173,9 +173,10 @@ class Ledger:
         """Split a request's prefill and decode.
 
         Args:
-            track: what was recorded of it.
-            last: the last step that ended before the request did; by default the last entered.
-            paid: the last step that computed something for it; by default `last`.
+            track: the record of the request.
+            last: the newest step that ended before the request ended; None for the newest step in
+                the ledger.
+            paid: the newest step with work for the request; None if it is the step `last`.
 
         Returns: only the bill for a request that left during its first step. None if the steps
         at its beginning were dropped.
@@ -225,7 +226,7 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """Return what the steps in (after, upto] added."""
+        """Return the increase of a sum in the steps (after, upto]."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 

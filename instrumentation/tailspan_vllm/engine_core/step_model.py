@@ -6,9 +6,9 @@ P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C 
 read by decodes, N decoding sequences; coefficients non-negative. The fit is relative least
 squares with Huber weights (a long stall must not bias it) and exponential forgetting, stored as
 normal equations: a step costs a few dozen multiplications and no memory. Each step is predicted
-before the model is updated with it, so the reported error is that on held-out steps.
+before the model is updated with it, so the reported error is the error on held-out steps.
 
-Pure. What it leaves out: docs/ledger.md.
+Pure. docs/ledger.md describes the limits of the model.
 Source: Huber, "Robust Estimation of a Location Parameter", 1964, for the weights.
 """
 
@@ -21,7 +21,7 @@ FORGET = 1 - 1 / 4000
 """The weight of a step halves every 2,800 steps."""
 
 MIN_STEPS = 64
-"""Steps to fit before anything is predicted."""
+"""Number of steps to fit before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 """Steps between two solutions: at first, and after `SETTLED_STEPS`."""
@@ -29,12 +29,14 @@ SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals above this multiple of the typical one get a lower weight."""
+"""Residuals above this multiple of the typical residual get a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A step is stalled if its excess over the prediction is above both: this multiple of the typical
-error, and this share of the prediction. A smaller excess is noise, shared by all requests."""
+"""A step is stalled if it takes longer than predicted, and the excess is above this multiple of the
+typical error and above this share of the prediction. A smaller excess is noise, and is shared by
+all requests.
+"""
 
 
 PACE_STEP = 0.02
@@ -48,7 +50,7 @@ _UP, _DOWN, _LEAST = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class Work(NamedTuple):
-    """What was scheduled in one step."""
+    """The work that was scheduled in one step."""
 
     prefill_tokens: float
     prefill_attention: float
@@ -67,8 +69,11 @@ class StepModel:
         self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
         self._moment = [0.0] * 5
         self._gain = 1.0
-        """Weight of the newest step. It grows instead of all earlier weights shrinking: one
-        multiplication instead of twenty."""
+        """Weight of the newest step.
+
+        Raising it has the same effect as lowering the weights of all earlier steps, and takes one
+        multiplication instead of twenty.
+        """
         self.pace = 1.0
         """Running median of duration over prediction. It shows within tens of steps that a
         machine became slower; the fit needs thousands."""
@@ -79,7 +84,7 @@ class StepModel:
 
     @property
     def ready(self) -> bool:
-        """Whether enough steps were fitted to predict one."""
+        """Return whether enough steps were fitted to predict one."""
         return self.steps >= MIN_STEPS
 
     @property
@@ -120,7 +125,8 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # Relative to the pace: the fit must follow a change that all steps have in common.
+            # The residual is relative to the pace, because the fit must follow a change that all
+            # steps have in common.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
@@ -135,7 +141,7 @@ class StepModel:
                 self._residual_square = self._residual_square * FORGET + residual * residual
         self._typical_s += (duration - self._typical_s) / min(self.steps + 1, 200)
         size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
-        if size > 0:  # else no step has taken any time yet
+        if size > 0:  # 0 if all durations so far are 0
             self._accumulate(work, duration, huber / (size * size))
         self.steps += 1
         every = SOLVE_EVERY if self.steps <= SETTLED_STEPS else SETTLED_SOLVE_EVERY

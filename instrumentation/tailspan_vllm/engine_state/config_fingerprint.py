@@ -1,7 +1,7 @@
-"""The engine arguments that matter to latency, and a fingerprint of their combination.
+"""The engine arguments that affect latency, and a fingerprint of their combination.
 
-Numbers, switches and names are reported as they are. A value that could identify its owner,
-such as the path of a model, is reported as a digest: digests can be compared, not read.
+Numbers, booleans and names are reported without changes. A value that could identify its owner,
+such as the path of a model, is reported as a digest, which can be compared but not read.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ _ARGUMENTS = {
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
 """Values that the engine determines at startup. They are reported, but are not part of the
-fingerprint, because the same arguments may give a little more memory the next time."""
+fingerprint, because they may differ slightly between two starts with the same arguments."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -77,9 +77,9 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the arguments that matter to latency, by `part.name`, with their values in force.
+    """Return the arguments that affect latency, by `part.name`, with their effective values.
 
-    Arguments that this vLLM lacks, or that are unset, are absent.
+    Arguments that this vLLM does not have, or that are unset, are absent.
     """
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
@@ -90,12 +90,12 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
                 if value is not None:
                     found[f"{part.removesuffix('_config')}.{name}"] = value
     if not found.get("cache.num_gpu_blocks"):
-        found.pop("cache.num_gpu_blocks", None)  # vLLM sets 0 before it has measured
+        found.pop("cache.num_gpu_blocks", None)  # vLLM sets 0 until it has measured the memory
     return found
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Return eight hex digits that change when an argument that matters to latency changes."""
+    """Return eight hex digits that change when an argument that affects latency changes."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 

@@ -1,6 +1,7 @@
 """Processor time of this process, of an engine core and of the machine; age of this process.
 
-Totals begin at the first reading. Nothing here raises; unavailable values are absent. Linux only.
+Totals begin at the first reading. The functions never raise; unavailable values are absent. Linux
+only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """

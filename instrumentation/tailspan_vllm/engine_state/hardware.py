@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and how long it took to load.
 
-Reported once, in the engine's start event. Values that this vLLM does not provide are absent.
-Bytes, FLOPs and cost are computed from them.
+These values are reported once, in the engine's start event. Values that this vLLM does not provide
+are absent. Bytes, FLOPs and cost are computed from these values.
 """
 
 import time
@@ -16,8 +16,9 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
-"""A longer loading time belongs to a program that created an engine late in its life. Six times
-vLLM's own limit for an engine's start (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
+"""If the loading time is longer, a program created the engine long after the program's own start.
+The limit is six times vLLM's limit for an engine's start (VLLM_ENGINE_READY_TIMEOUT_S, 600 s).
+"""
 
 
 class Machine(NamedTuple):
@@ -34,7 +35,7 @@ UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """Return what this vLLM provides. Never raises; a value that fails is absent.
+    """Return the values that this vLLM provides. Never raises; a value that fails is absent.
 
     Args:
         vllm_config: the engine's configuration.

@@ -1,8 +1,8 @@
-"""Statistics of KV connectors, converted to one form.
+"""Converts the statistics of KV connectors to one form.
 
-Each connector has statistics in a form of its own. Supported: NIXL and offloading (with its
-short and its full metric names), alone or within a multi connector. Pure; unrecognised
-statistics are left out.
+Each connector reports statistics in a different form. The supported connectors are NIXL and
+offloading (with its short and its full metric names), also within a multi connector. Pure;
+unrecognised statistics are left out.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -25,7 +25,7 @@ _METRICS: Final[Mapping[str, str]] = {
     "vllm:kv_offload_store_time": names.KV_TRANSFER_TIME,
 }
 _MAX_DEPTH: Final = 4
-"""Multi connector, its connectors, a metric, its labels."""
+"""Maximum nesting depth: multi connector, its connectors, a metric, its labels."""
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
@@ -55,7 +55,7 @@ def _amounts(stats: Any, depth: int) -> Iterator[tuple[str, int | float]]:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """A number, a list of observations, or a number for each set of labels."""
+    """Yield the numbers in a number, a list of observations, or a dictionary by labels."""
     several = value.values() if isinstance(value, dict) else value
     for each in several if isinstance(value, dict | list | tuple) else (value,):
         if isinstance(each, int | float) and each >= 0:

@@ -106,8 +106,8 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The engine core reports the waiting ones. vLLM's own count lacks requests that were never
-    # scheduled, because their QUEUED event arrives with their first output.
+    # The engine core reports waiting requests. vLLM's own count does not include requests that were
+    # never scheduled, because their QUEUED event arrives with their first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())

@@ -17,17 +17,18 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
 KEPT = 32768
-"""Accounts kept for later records, including accounts of other API servers' requests."""
+"""Maximum number of accounts that wait for their record. Accounts of requests of other API servers
+are included."""
 
 ENGINES_KEPT = 1024
-"""Engines whose samples and identities are kept, more than any server has."""
+"""Maximum number of engines with stored samples and identities; more than any server has."""
 
 DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
     {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
 )
-"""What a record takes from its account under the same name. Instants it has of its own."""
+"""The fields that are copied from an account to the record. A record has its own instants."""
 
 
 class AccountJoin:
@@ -49,7 +50,7 @@ class AccountJoin:
 
     @property
     def connected(self) -> bool:
-        """Whether a connection to an engine is open."""
+        """Return whether a connection to an engine is open."""
         return self._link is not None and self._link.connected
 
     def read(self) -> None:
@@ -176,7 +177,7 @@ class AccountJoin:
 
 
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
-    """Set the engine's instants that precede the client's leaving.
+    """Set the engine's instants that precede the client's disconnection.
 
     The engine learns of the abort later and may have continued with the request meanwhile.
     """

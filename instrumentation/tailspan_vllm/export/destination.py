@@ -1,7 +1,7 @@
-"""Where and how each signal is sent: the OTEL_EXPORTER_OTLP_* variables, validated.
+"""Reads the OTEL_EXPORTER_OTLP_* variables: where and how each signal is sent.
 
-A signal's own variable (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) overrides the general one. A
-malformed value is replaced by its default and reported as a complaint; nothing raises.
+A signal's own variable (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) overrides the general variable. A
+malformed value is replaced by its default and reported as a complaint, without an exception.
 Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
@@ -24,8 +24,8 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The specification's default."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""From this number on the unit is milliseconds, as in the specification; below it is seconds, as in
-OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s."""
+"""Numbers from this one on are milliseconds, as in the specification; smaller numbers are seconds,
+as in OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """Characters that both gRPC metadata and HTTP allow."""
@@ -41,7 +41,7 @@ class Destination:
     signal: Signal
     protocol: Protocol
     endpoint: str
-    """For HTTP a URL with its path, otherwise a gRPC target."""
+    """A URL with its path for HTTP, or a gRPC target."""
     secure: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -82,7 +82,7 @@ def destination_of(
 
     Args:
         environ: the environment.
-        signal: its own variables override the general ones.
+        signal: its own variables override the general variables.
         protocol: as `protocol_of` returns it.
         complain: receives one line for each malformed value.
     """
@@ -209,7 +209,7 @@ class _Reader:
             reason = getattr(error, "strerror", None) or "not a path"
             self._complain(
                 f"{name}={given!r} cannot be read ({reason});"
-                " allowed: the path of a PEM file; going on without it"
+                " allowed: the path of a PEM file; continuing without it"
             )
             return None
         return given

@@ -39,11 +39,11 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Send all starts again: the collector may have lost them, or be another one."""
+        """Send all starts again: the collector may have lost them, or be another instance."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that are due.
+        """Send the starts that the collector does not have yet, unless a pause is running.
 
         Args:
             states: the engines' current states.

@@ -90,8 +90,8 @@ class ExportLog:
             return
         self._logged_at[group] = now
         self._logger.warning(
-            "tailspan: the collector at %s refuses %s: %s; what it refuses is dropped and counted,"
-            " the rest is sent",
+            "tailspan: the collector at %s refuses %s: %s; refused items are dropped and counted,"
+            " other items are sent",
             shown,
             _ITEMS[signal],
             reason,

@@ -31,7 +31,7 @@ SAMPLES_PER_EXPORT: Final = 120
 
 
 class Exporter:
-    """Sends what is queued, once per call.
+    """Sends queued data, once per call.
 
     Args:
         settings: destinations and batch size.
@@ -84,7 +84,7 @@ class Exporter:
 
     @guard.harmless("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples. If the collector is away, the latest `SAMPLES_KEPT` are kept."""
+        """Send samples. If the collector is unreachable, the latest `SAMPLES_KEPT` stay queued."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
@@ -93,7 +93,7 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # When the collector is back, it may have lost them or be another one.
+            # After an outage the collector may have lost them, or be another instance.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())

@@ -1,8 +1,9 @@
-"""ExportLog requests that have not ended, so that a request that is too late counts while it runs.
+"""Reports requests that have not ended, so that a late request counts while it still runs.
 
 Each report is a log record (`tailspan.request.in_flight`) with the ids of the span that follows.
-A message is sent until the collector accepts or refuses it, and the next is built only then.
-Each report, and finally the span, can therefore state the age at the previous report.
+A message is sent again until the collector accepts or refuses it, and only then is the next message
+built. Each report, and finally the span, can therefore contain the age of the request at the
+previous report.
 """
 
 import time
@@ -38,7 +39,7 @@ BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
 class InFlightReports:
-    """ExportLog one process's requests in flight. Use it on one thread only.
+    """Reports one process's requests in flight. Use it on one thread only.
 
     Args:
         export: sends a message.
@@ -58,7 +59,7 @@ class InFlightReports:
         self._due = 0.0
         self._pending: ExportLogsServiceRequest | None = None
         self._before: list[tuple[Flight, float | None]] = []
-        """The flights of the pending message, and the time of the previous report of each."""
+        """The flights of the pending message, each with the time of its previous report."""
 
     def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
         """Send a report if one is due.

@@ -96,6 +96,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The next batch would be refused, too: a pause between them limits the loss.
+            # The next batch would be refused, too. A pause between the batches limits the loss.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -23,10 +23,11 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""How long a record waits for the engine's account."""
+"""Maximum time that a record waits for the engine's account."""
 
 SAMPLES_KEPT: Final = 600
-"""Samples kept while the collector is away. The oldest are dropped; totals are cumulative."""
+"""Maximum number of samples that wait for an unreachable collector. The oldest are dropped; totals
+are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
 """Spans are encoded before the replica's resource is added to the export."""
@@ -37,7 +38,7 @@ class Reader:
 
     Args:
         join: the front end's end of the link.
-        drops: counts requests whose reporting fails.
+        drops: counts requests that could not be reported.
     """
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
@@ -53,7 +54,7 @@ class Reader:
 
     @property
     def connected(self) -> bool:
-        """Whether a connection to an engine is open."""
+        """Return whether a connection to an engine is open."""
         return self._join.connected
 
     @guard.harmless("read_link")

@@ -39,7 +39,7 @@ class RestartingThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""The retry rules of everything that sends OTLP: the plugin, the simulator, forwarding, GPU agents.
+"""The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
 `transport.Outcome` classifies an answer. After a retryable answer `Backoff` determines the pause.
 `deliver` repeats one message; `outbox.Outbox` also splits and drops batches of items.
@@ -18,7 +18,7 @@ LONGEST_PAUSE_S: Final = 30.0
 sender reaches the collector again within about 30 s."""
 
 JITTER: Final = 0.2
-"""The same as OpenTelemetry's. It keeps the servers of a fleet from retrying simultaneously."""
+"""Random share of a pause, as in OpenTelemetry, so that servers do not retry simultaneously."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
 """The longest pause that a collector may request. By then the queue would be full, so a collector
@@ -51,7 +51,7 @@ class Backoff:
         self._not_before = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether the pause is over."""
+        """Return whether the pause is over."""
         return now >= self._not_before
 
     def wait(self, now: float, requested_s: float | None) -> float:

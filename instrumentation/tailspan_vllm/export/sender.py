@@ -3,8 +3,9 @@
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
 completes ended requests and samples the engines each second, and never waits for the network. The
 sending thread exports every few seconds or when a batch is full, because an export costs more than
-its content. While the collector is away, requests wait up to the limits; the rest is dropped and
-counted. Spans keep their ids through every retry, so that the receiver recognises a repeat.
+its content. While the collector is unreachable, requests wait in the queue up to its limits;
+further requests are dropped and counted. Retried spans keep their ids, so the receiver recognises
+repeats.
 """
 
 import atexit
@@ -32,7 +33,7 @@ from tailspan_vllm.settings import Settings
 logger = logging.getLogger("vllm.tailspan")
 
 FLUSH_S: Final = 2.0
-"""How long a server that stops waits for the last export."""
+"""Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
 """Interval between two reads of the link. The engine core writes ten times a second; the socket
@@ -42,20 +43,21 @@ SAMPLE_S: Final = 1.0
 """Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""Attempts to find the engine of a first request, and the pause between them. They may all fail:
-engines on another machine have no link."""
+"""The number of attempts to find the engine of a first request, and the pause between two attempts.
+All may fail, because engines on another machine have no link.
+"""
 
 NAME_WAIT_S: Final = 120.0
-"""How long exports wait for the port that names the replica. A server's port is set when its
-application is built, seconds after its engine is ready, or longer on a busy machine. Requests are
-kept meanwhile, samples for ten minutes."""
+"""Maximum time that exports wait for the port, which is part of the replica's name. A server's port
+is set when its application is built, seconds after its engine is ready, or later on a busy machine.
+Until then requests are queued, and samples for up to ten minutes."""
 
 REFUSED_SHARE: Final = 4
 """Requests refused before the engine have a separate queue, a quarter of the size."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Rows for clients that the server does not authenticate: enough to show that someone tries and
-since when; at most 86,400 rows a day."""
+"""Limits of rows for unauthenticated clients: enough to show the attempts and their beginning, and
+at most 86,400 rows a day."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -75,7 +77,7 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set once the replica's port is known, or once there evidently is none."""
+        """Set once the replica's port is known, or once it is clear that there is no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
@@ -125,7 +127,7 @@ class Sender:
 
         Args:
             build: builds its record; called on the reading thread.
-            kind: refused requests have a queue of their own, so they displace no served ones.
+            kind: refused requests have a separate queue, so they do not displace served requests.
         """
         if not self._settings.enabled or not self._settings.spans:
             return

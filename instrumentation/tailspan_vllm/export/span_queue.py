@@ -1,4 +1,4 @@
-"""The bounded queue of requests that wait for export, and the counts of dropped ones."""
+"""The bounded queue of requests that wait for export, and the counts of dropped requests."""
 
 import threading
 import time

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same message may be sent again."""
+        """Return whether the same message may be sent again."""
         return self.verdict in (Verdict.UNREACHABLE, Verdict.BUSY)
 
 
@@ -92,8 +92,10 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Limit on gRPC's own pause between connection attempts, two minutes by default. It adds to the
-pause of the outbox."""
+"""Limit on gRPC's own pause between connection attempts, two minutes by default.
+
+This pause is added to the pause of the outbox.
+"""
 
 
 def post_to(destination: Destination) -> Post:

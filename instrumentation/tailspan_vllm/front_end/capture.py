@@ -65,7 +65,7 @@ class Capture:
         return flight
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """Report an exchange from the HTTP edge alone, because a hook failed on its request."""
+        """Report only the HTTP edge of an exchange, because a hook failed on its request."""
         if exchange is None:
             return
         self.in_flight.remove_all(exchange.flights)
@@ -88,7 +88,7 @@ class Capture:
         if exchange is None:
             self._send(flight)
         elif exchange.delivered is not None and flight in exchange.flights:
-            # It is absent if the exchange was lost or given up on.
+            # It is absent if the exchange was already reported.
             del exchange.flights[flight]
             self._send(flight)
 
@@ -105,7 +105,7 @@ class Capture:
     # --- the HTTP side --------------------------------------------------------------------
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """Record that the last byte was written, or that the client has left."""
+        """Record that the last byte was written, or that the client has disconnected."""
         exchange.end()
         self.in_flight.remove_all(exchange.flights)
         if exchange.method != "POST":
@@ -124,7 +124,7 @@ class Capture:
             self._unsettled[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
-        """Report requests whose end the engine did not report: it died, or an error came first."""
+        """Report requests whose end the engine did not report, for example because it crashed."""
         self._unsettled.pop(id(exchange), None)
         flights, exchange.flights = exchange.flights, {}
         for flight in flights:
@@ -132,7 +132,7 @@ class Capture:
             self._send(flight)
 
     def give_up_on_all(self) -> None:
-        """Report all such requests, because the process ends."""
+        """Report all requests whose end the engine did not report, because the process ends."""
         for exchange in list(self._unsettled.values()):
             self.give_up_on(exchange)
 

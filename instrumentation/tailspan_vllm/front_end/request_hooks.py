@@ -22,7 +22,8 @@ OPEN = "_tailspan_open"
 """Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
 
 _LEFT_OVER = 1024
-"""How many more states `OPEN` may have than vLLM before those that vLLM lacks are removed."""
+"""States that vLLM no longer has are removed from `OPEN` when it has more than twice vLLM's number
+plus this number."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -141,8 +142,9 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying it before
-    each abort would take time in proportion to the square of the number of requests.
+    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying that
+    dictionary before each abort would take time in proportion to the square of the number of
+    requests.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -191,8 +193,8 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The ids in the call can belong to a parent, can be external, or can be an iterator.
-        # The ids in the result are the engine's own, of the requests that were aborted.
+        # The ids in the call may be an iterator, the ids of parent requests, or external ids. The
+        # ids in the result are the engine's own ids of the aborted requests.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # It may be an iterator, which only the caller may read.

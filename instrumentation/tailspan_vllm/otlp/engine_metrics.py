@@ -1,6 +1,6 @@
 """Engine samples as OpenTelemetry metrics.
 
-Pure. Sums are cumulative since the engine's start, so a lost export costs resolution, not counts.
+Pure. Sums are cumulative since the engine's start, so a lost export loses no counts.
 """
 
 from collections.abc import Iterable

@@ -24,7 +24,10 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Whether the protocol has a field for it. Before opentelemetry-proto 1.5 it was an attribute."""
+"""Whether log records have a field for the event's name.
+
+Before opentelemetry-proto 1.5 the name was an attribute.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def _name(key: str) -> bytes:
 
 
 class Form:
-    """Fields of which only eight bytes each change.
+    """Encodes fields that differ only in eight bytes each.
 
     Args:
         befores: the bytes before each of the eight.

@@ -108,12 +108,12 @@ class Exchange:
 
     @property
     def unauthenticated(self) -> bool:
-        """Whether the server answered 401 or 403."""
+        """Return whether the server answered 401 or 403."""
         return self.status in (401, 403)
 
     @property
     def refused_before_engine(self) -> bool:
-        """Whether the request was refused, or its client left, before it reached the engine."""
+        """Return whether the request was refused or aborted before it reached the engine."""
         if self.entered_engine:
             return False
         return self.status is None or self.status >= 400 or self.refused is not None
@@ -182,16 +182,16 @@ class Flight:
     def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
         self.traceparent = traceparent
-        """Of a request that did not arrive over HTTP; None otherwise."""
+        """The traceparent of a request that did not arrive over HTTP; None otherwise."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Ids of its span. A trace that the client began takes precedence."""
+        """Ids of its span. If the client began a trace, its id is used."""
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
         """Whether the client asked for a stream."""
         self.reported_at: float | None = None
-        """When it was last reported in flight, on the monotonic clock; None if never."""
+        """Monotonic time of the last report in flight; None before the first report."""
         self.load = load
         """The engine's load when the request arrived, as `step_statistics.load_of` reads it."""
         self.preempted_at: list[float] = []
@@ -210,7 +210,7 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Whether the engine has not yet reported how this request ended."""
+        """Return whether the engine has not yet reported how this request ended."""
         return self.ended is None
 
 

@@ -18,17 +18,17 @@ _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
 """Totals that grow with each step: the engine core's own, then the stat logger's."""
 
 STOPPED_S: Final = 10.0
-"""The states are read each second. After a longer interval this process itself was stopped; what
-the engines did meanwhile is unknown, and is not reported as a hang."""
+"""The states are read every second. A longer interval means that this process was stopped. The
+state of the engines during this time is unknown, and is not reported as a hang."""
 
 
 class InFlight:
-    """Engine requests whose clients wait. The event loop changes it; another thread reads it."""
+    """Engine requests whose clients wait. Changed by the event loop, read by another thread."""
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
         self.since = 0.0
-        """When the number last rose from zero, on the monotonic clock."""
+        """Monotonic time at which the number last rose from zero."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -37,7 +37,7 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first; none if they change while being read."""
+        """Return up to `most` requests, oldest first; an empty list if they change meanwhile."""
         for _ in range(3):
             with suppress(RuntimeError):  # the event loop changed it during the iteration
                 return list(islice(self._flights, most))
@@ -54,12 +54,12 @@ class InFlight:
         self._flights.pop(flight, None)
 
     def remove_all(self, flights: Iterable[Flight]) -> None:
-        """Remove the requests of a client that has left."""
+        """Remove the requests of a client that has disconnected."""
         for flight in flights:
             self._flights.pop(flight, None)
 
     def oldest_s(self, now: float) -> float:
-        """Return the age of the oldest request in seconds, or 0 if there is none."""
+        """Return the age of the oldest request in seconds; 0 without requests."""
         for oldest in self.oldest(1):
             begun = oldest.added if oldest.exchange is None else oldest.exchange.received
             return max(0.0, now - begun)
@@ -69,8 +69,9 @@ class InFlight:
 class LastStep:
     """When a step of any of this process's engines was last received.
 
-    A front end does not see which of several engines has a request. The newest step of any
-    engine counts, so that an idle engine beside busy ones does not look like one that hangs.
+    With several engines, a front end cannot determine which engine has a request. So the newest
+    step of any engine is used. Otherwise an idle engine would look like a hung engine while others
+    are busy.
     """
 
     def __init__(self) -> None:

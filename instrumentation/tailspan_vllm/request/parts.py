@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 
 class Parts(NamedTuple):
-    """Seconds of a prefill or decode phase, by what they were spent on.
+    """Seconds of a prefill or decode phase, by cause.
 
-    own: what the steps would have taken for this request alone.
-    others_prefill, others_decode: what co-scheduled work of other requests added.
-    preempted: evicted, waiting to resume, and recomputing what was lost.
+    own: the time that the steps would have taken for this request alone.
+    others_prefill, others_decode: the time added by work of other requests in the same steps.
+    preempted: the time from a preemption until the discarded work was computed again.
     stall: step time that no scheduled work explains.
     """
 
@@ -46,7 +46,7 @@ class QueueParts(NamedTuple):
     budget: other requests used up the step's token budget.
     held: the request itself was not eligible: its adapter, its cache or its grammar was not
         ready, or the engine was paused.
-    step: none of these; it waited for the current step to end.
+    step: the request waited only for the current step to end.
     """
 
     seats: float

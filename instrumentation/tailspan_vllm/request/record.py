@@ -15,10 +15,10 @@ from tailspan_vllm.request.parts import Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""What was observed. `http`: received and delivered at the HTTP edge. `engine`: no HTTP edge, so
-received = arrived, and delivered = when the front end last processed the request. `edge`: only
-the HTTP edge, because this vLLM's internals are not supported; the outcome of a complete answer
-is then unknown and reported as `stop`."""
+"""The measured layers. `http`: received and delivered at the HTTP edge. `engine`: no HTTP edge, so
+received = arrived, and delivered = the time at which the front end last processed the request.
+`edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of a
+complete answer is then unknown and reported as `stop`."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """When the front end handed it to the engine, which records `queued` between two steps."""
+    """When the front end sent it to the engine. The engine records `queued` between two steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -47,8 +47,8 @@ class RequestRecord:
     awaits_account: bool = False
     """Whether the engine may send an account of it. Not exported."""
     left_early: bool = False
-    """Whether its client left before the front end received any progress from the engine. The
-    account then contains how far the request had come."""
+    """Whether its client disconnected before the front end received any progress from the engine.
+    Only the account then has the request's instants."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

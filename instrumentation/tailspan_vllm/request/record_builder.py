@@ -15,14 +15,16 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Preemptions of one request that its span lists with their instants: 20 kB. `preemptions` is the
-total."""
+"""Maximum number of preemptions that a request's span lists with their instants (20 kB).
+
+`preemptions` has the total number.
+"""
 
 BuildRecord = Callable[[], RequestRecord]
 """Builds the record of a request that has ended."""
 
 _NO_SUCH_MODEL = 404
-"""vLLM's status when none of its models and adapters has the requested name."""
+"""vLLM's status when no model or adapter has the requested name."""
 
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
@@ -43,7 +45,7 @@ class RecordBuilder:
         """Return the record of a request that the engine has finished or abandoned."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
-            assert exchange is not None  # only a request of an exchange is given up on
+            assert exchange is not None  # a flight without an exchange always has facts
             return self._engine_silent(exchange, flight)
         if exchange is not None:
             record = self._exchange(exchange, flight.outcome)
@@ -62,7 +64,7 @@ class RecordBuilder:
         record.running_at_arrival = load.running
         record.kv_usage_at_arrival = load.kv_usage
         if facts.arrival_time is None:
-            # vLLM keeps no statistics; the engine's account may still come.
+            # vLLM has no statistics; the engine's account may still arrive.
             record.arrived = max(record.received, flight.added)
             record.awaits_account = True
         else:
@@ -72,7 +74,7 @@ class RecordBuilder:
         return record
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
-        """Return the record of a request that has not ended, delivered as of now."""
+        """Return the record of a request that has not ended, with `now` as `delivered`."""
         assert flight.exchange is not None  # requests without HTTP are not reported in flight
         record = self._exchange(flight.exchange, "abort")
         _identify(record, flight)
@@ -120,7 +122,7 @@ class RecordBuilder:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """Return a record of what the HTTP edge measured."""
+        """Return a record with the measurements of the HTTP edge."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -168,14 +170,14 @@ def _identify(record: RequestRecord, flight: Flight) -> None:
     record.span_id = flight.span_id
     if record.trace_id is None:
         record.trace_id = flight.trace_id
-    if record.streamed is None:  # the client left before any answer
+    if record.streamed is None:  # the client disconnected before any answer
         record.streamed = flight.streamed
     if flight.reported_at is not None:
         record.reported_in_flight_s = age_s(record, flight.reported_at)
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age at an instant, in seconds, exact to the nanosecond as it is sent."""
+    """Return a request's age at an instant, in seconds, computed from whole nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
@@ -187,8 +189,8 @@ def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_t
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On one machine the engine's monotonic clock is this process's own. From another machine its
-    # readings are not comparable; then the end of the request anchors them.
+    # On one machine the engine's monotonic clock is this process's own. Readings from another
+    # machine are not comparable. They are then aligned at the end of the request.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

@@ -24,7 +24,7 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """Return a request id that fits, such that different ids stay different.
+    """Return a request id within the limit. Different ids stay different.
 
     The front end and the engine core both apply this function, so that an account still joins
     its request: an id that had to be changed ends with a digest of the whole original id.

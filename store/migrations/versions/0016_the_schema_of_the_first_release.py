@@ -1,7 +1,7 @@
 """The schema of the first release.
 
-Its number is that of the last revision before the release, whose schema it is: a database with
-that revision needs no upgrade.
+It has the number of the last revision before the release, because both have the same schema: a
+database with that revision needs no upgrade.
 """
 
 import re
@@ -227,7 +227,10 @@ slo_simulated_counts
     text! definition
     int! until_unix_s good bad aborted client_error unknown
 """
-"""Of each table the key, the index if it has one, and its columns by type; ! is NOT NULL."""
+"""Each table with its key, its index if it has one, and its columns by type.
+
+An exclamation mark means NOT NULL.
+"""
 
 
 def upgrade() -> None:
