@@ -6,6 +6,7 @@ from typing import Final
 
 from analysis.what_if import Predicted, WhatIfAnswer
 from ui.kit import wording
+from ui.kit.wide_table import wide_table
 
 NAMES: Final = {
     "ttft_s": "TTFT",
@@ -69,7 +70,9 @@ def table(answer: WhatIfAnswer) -> str:
     heads = ("latency", "measured", "replayed unchanged", "predicted", "95 % interval")
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return wide_table(
+        f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
