@@ -32,9 +32,8 @@ INCREASE_HELP: Final = (
 )
 SHAPE_HELP: Final = (
     "Each cell counts requests by time of receipt and latency. The lines below show the state "
-    "of the engines. Shaded: the baseline. Drag over a time range to zoom in, explain it, make it "
-    "the baseline or list its requests. A triangle is the start of an engine. The dashed line is "
-    "the SLO’s threshold."
+    "of the engines. Shaded: the baseline. A triangle is the start of an engine. The dashed line "
+    f"is the SLO’s threshold. {selection.HELP}"
 )
 GREW: Final = (
     "<b>The slowest requests became slower, but no SLO shows it.</b> Select “size decides” above "
@@ -79,6 +78,19 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
     if verdict is None:
         return context.view
     return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
+
+
+def explaining(context: Context, found: Material, part: Window) -> View:
+    """Return the view that explains a dragged part of the chart.
+
+    The baseline is the charted time before the part, if it is at least as long and without an
+    incident, because an incident is not usual. Otherwise it is the default baseline.
+    """
+    before = Window(found.whole.from_unix_ns, part.from_unix_ns)
+    long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
+    usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
+    inside = context.view.between(part.from_unix_ns, part.to_unix_ns)
+    return replace(inside, baseline=before if usual else None)
 
 
 def _answer(context: Context, told: Explanation, found: Material) -> None:
@@ -137,10 +149,8 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
         zone=zone,
         ink=context.ink,
     )
-    stretch = selection.chosen(context)
     with chapter(f"All requests by {name}", SHAPE_HELP):
         _baseline_choice(view, told, found)
-        selection.offer(context, None if stretch is None else _explaining(found, view, stretch))
         alt = f"Requests by time and {name}, and the engines’ state"
         selection.time_chart(context, figure, key, alt)
 
@@ -160,21 +170,6 @@ def _baseline_choice(view: View, told: Explanation, found: Material) -> None:
             "Before the incident</a> compares the incident, from its start, with the time before"
             " it.</p>"
         )
-
-
-def _explaining(found: Material, view: View, stretch: Window) -> View:
-    """Return the view that explains a part of the chart.
-
-    The baseline is the charted time before the part, if it is at least as long and without an
-    incident, because an incident is not usual. Otherwise it is the default baseline.
-    """
-    before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
-    long_enough = before.to_unix_ns - before.from_unix_ns >= (
-        stretch.to_unix_ns - stretch.from_unix_ns
-    )
-    usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
-    inside = view.between(stretch.from_unix_ns, stretch.to_unix_ns)
-    return replace(inside, baseline=before if usual else None)
 
 
 def _details(told: Explanation) -> None:
