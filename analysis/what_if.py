@@ -17,8 +17,9 @@ from sqlalchemy import Engine
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput, Objective
+from analysis.prefix_ladders import with_prefixes
 from analysis.recorded_traffic import Recorded, RecordedEngine, read_recorded
-from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
+from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Pace, Stall
 from replay.edits import EditError, Edits, edited_arrivals, edited_engine
 from replay.loop import replay
@@ -167,6 +168,7 @@ def predict(
         EditError: an edit is not allowed.
     """
     edits = question.edits
+    recorded, assumptions = with_prefixes(recorded, edits)
     chosen = recorded.counted & _matching(recorded.requests, question.equals)
     whole = _unresampled(recorded)
     same = Edits(router=edits.router or "round_robin") if edits.pools else Edits()
@@ -234,7 +236,7 @@ def predict(
         objectives=_objectives(recorded, chosen, question.objectives, now, then, measured, shares),
         binds=then.binds,
         saturated=then.saturated,
-        extrapolated=_extrapolations(recorded, edits),
+        extrapolated=[*assumptions, *_extrapolations(recorded, edits)],
     )
 
 
@@ -378,6 +380,9 @@ def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
         for name in columns
         if all(getattr(each, name) is not None for each in parts)
     }
+    prefixes = [each.prefixes for each in parts if each.prefixes is not None]
+    if prefixes:
+        joined["prefixes"] = Prefixes.joined(prefixes).select(order)
     return Arrivals(**joined)
 
 
@@ -592,11 +597,10 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(
-        each.arrivals.cached_tokens is not None and each.arrivals.cached_tokens.any()
+        each.arrivals.prefixes is not None
+        or (each.arrivals.cached_tokens is not None and each.arrivals.cached_tokens.any())
         for each in recorded.engines
     )
-    if cached and (edits.pools or "num_gpu_blocks" in arguments):
-        found.append("cached tokens of each request stay as recorded")
     if arguments & {"enable_prefix_caching"} and not cached:
         found.append("no request hit the prefix cache in this window")
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:

@@ -4,6 +4,7 @@ Pure. A question about the traffic is a transformed copy: a column replaced, row
 stretched.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -28,7 +29,13 @@ class Prefixes:
     keys: IntArray
     """(m,) any integers."""
     end_tokens: IntArray
-    """(m,) prompt tokens from the prompt's start to the segment's end; ascending per request."""
+    """(m,) prompt tokens from the prompt's start to the segment's end; not descending for each
+    request."""
+    common: BoolArray | None = None
+    """(m,) segments that prompts of many users begin with, such as a system prompt. If a row is
+    selected more than once, each repetition is another user's request: it has the same common
+    segments, and shares the others only with the same repetition of other rows. None: repeated
+    rows are equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -39,17 +46,58 @@ class Prefixes:
             )
         first = np.zeros(m + 1, dtype=bool)
         first[self.offsets] = True
-        if ((np.diff(self.end_tokens) <= 0) & ~first[1:m]).any():
-            raise ValueError("prefixes.end_tokens: allowed: ascending for each request")
+        if ((np.diff(self.end_tokens) < 0) & ~first[1:m]).any():
+            raise ValueError("prefixes.end_tokens: allowed: not descending for each request")
 
     def select(self, rows: IntArray) -> Self:
         """Return the prefixes of these requests, in this order; rows may repeat."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        keys = self.keys[places]
+        common = None if self.common is None else self.common[places]
+        if common is not None and keys.size:
+            repetition = np.repeat(_repetitions(rows), lengths)
+            another = int(self.keys.max()) + 1 - min(int(self.keys.min()), 0)
+            keys = np.where(common, keys, keys + repetition * another)
         return type(self)(
-            offsets=offsets, keys=self.keys[places], end_tokens=self.end_tokens[places]
+            offsets=offsets, keys=keys, end_tokens=self.end_tokens[places], common=common
         )
+
+    def users(self) -> IntArray:
+        """(n,) numbers; requests that share more than common segments have the same number."""
+        n = len(self.offsets) - 1
+        found = np.arange(n)
+        if self.common is None or not self.keys.size:
+            return found
+        rows = np.repeat(np.arange(n), np.diff(self.offsets))
+        own = ~self.common
+        having, first = np.unique(rows[own], return_index=True)
+        found[having] = n + np.unique(self.keys[own][first], return_inverse=True)[1].reshape(-1)
+        return found
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the prefixes of the requests of all parts, one part after the other."""
+        lengths = np.concatenate([np.diff(each.offsets) for each in parts])
+        known = [each.common for each in parts if each.common is not None]
+        return cls(
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            keys=np.concatenate([each.keys for each in parts]),
+            end_tokens=np.concatenate([each.end_tokens for each in parts]),
+            common=np.concatenate(known) if len(known) == len(parts) else None,
+        )
+
+
+def _repetitions(rows: IntArray) -> IntArray:
+    """Return for each place how often its row occurs before it."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]]
+    begins = np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))
+    found = np.empty(len(rows), dtype=np.int64)
+    found[order] = np.arange(len(rows)) - begins
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -65,8 +113,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """What prompts share; the engine's KV cache then decides what is cached."""
     cached_tokens: IntArray | None = None
-    """(n,) prompt tokens that count as cached, whatever the modelled cache holds; 0 by default. For
-    traffic without `prefixes`."""
+    """(n,) prompt tokens that count as cached, even if the modelled cache holds fewer; 0 by
+    default. For traffic without `prefixes`, and for what the cache held before the recording."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the engine is given the request, without the wait for the
     engine's current step (`frontend_s - handoff_s` of a recorded row). NaN: by the model."""

@@ -18,7 +18,8 @@ from replay.server_model import ROUTERS, Router
 
 JITTER_S: Final = 30.0
 """A higher rate adds copies of recorded requests, as more users would. They are moved by up to this
-time: the rate's own changes stay, and a copy does not arrive with its original."""
+time: the rate's own changes stay, and a copy does not arrive with its original. A copy begins with
+the same system prompt; the rest of its prompt is another user's (`Prefixes.common`)."""
 
 
 def _number(text: str) -> int:
@@ -230,6 +231,7 @@ def edited_arrivals(
         EditError: a rate is of a tenant without requests.
     """
     rows = np.arange(len(arrivals))
+    users = rows if arrivals.prefixes is None else arrivals.prefixes.users()
     received_s = arrivals.received_s
     for rate in edits.rates:
         its = np.ones(len(rows), dtype=bool)
@@ -240,7 +242,7 @@ def edited_arrivals(
                 )
             assert arrivals.tenant is not None
             its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
-        rows, received_s = _scaled(rows, received_s, its, rate.factor, chance)
+        rows, received_s = _scaled(rows, received_s, users[rows], its, rate.factor, chance)
     chosen = arrivals.select(rows, received_s)
     if edits.prompt != 1 or edits.output != 1:
         chosen = _with_lengths(chosen, edits.prompt, edits.output, front_end)
@@ -252,19 +254,26 @@ def edited_arrivals(
 def _scaled(
     rows: IntArray,
     received_s: FloatArray,
+    users: IntArray,
     its: IntArray,
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Repeat or drop the chosen requests; return the rows and instants in order of time."""
+    """Repeat or drop the chosen requests; return the rows and instants in order of time.
+
+    The requests of one user are repeated or dropped together, and their copies keep their distances
+    in time: a conversation stays one.
+    """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
-    copies[its] = whole + (chance.random(int(its.sum())) < factor - whole)
+    known, user = np.unique(users[its], return_inverse=True)
+    copies[its] = whole + (chance.random(len(known)) < factor - whole)[user.reshape(-1)]
     places = np.repeat(np.arange(len(rows)), copies)
-    first = np.r_[True, places[1:] != places[:-1]] if places.size else np.zeros(0, bool)
-    moved_s = received_s[places] + np.where(
-        first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
-    )
+    number = np.arange(len(places)) - np.repeat(np.cumsum(copies) - copies, copies)
+    pairs = users[places] * (copies.max(initial=0) + 1) + number
+    known, pair = np.unique(pairs, return_inverse=True)
+    jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
+    moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
         moved_s = np.clip(moved_s, received_s[0], received_s[-1])
     order = np.argsort(moved_s, kind="stable")
@@ -282,6 +291,10 @@ def _with_lengths(
     cached = arrivals.cached_tokens
     if cached is not None:
         cached = np.minimum(np.rint(cached * prompt), prompt_tokens - 1).astype(np.int64)
+    prefixes = arrivals.prefixes
+    if prefixes is not None:
+        ends = np.rint(prefixes.end_tokens * prompt).astype(np.int64)
+        prefixes = replace(prefixes, end_tokens=ends)
     frontend_s = arrivals.frontend_s
     if frontend_s is not None and prompt != 1:
         more = (prompt_tokens - arrivals.prompt_tokens) * front_end.prompt_token_s
@@ -291,5 +304,6 @@ def _with_lengths(
         prompt_tokens=prompt_tokens,
         output_tokens=scaled(arrivals.output_tokens, output),
         cached_tokens=cached,
+        prefixes=prefixes,
         frontend_s=frontend_s,
     )

@@ -466,6 +466,17 @@ class RequestTimeline:
             LEDGER,
         ),
     ] = None
+    prefix_ladder: Annotated[
+        str | None,
+        attribute(
+            names.PREFIX_LADDER,
+            "text",
+            "Keyed digests of a few prefixes of the prompt: two requests with the same digest at a"
+            " position have the same prompt up to there. Absent without prefix caching, for a"
+            " prompt shorter than a block, and with `TAILSPAN_PREFIX_KEY=none`.",
+            LEDGER,
+        ),
+    ] = None
     output_tokens: Annotated[
         int | None,
         attribute(

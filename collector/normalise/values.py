@@ -115,6 +115,13 @@ class Reader:
             raise RefusalError(Refusal.WRONG_TYPE)
         return self.cleaned(value.string_value)
 
+    def untouched(self, name: str) -> str:
+        """Return a text of any length, without changes; empty if absent."""
+        value = self._attributes.get(name)
+        if value is not None and value.WhichOneof("value") != "string_value":
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return "" if value is None else value.string_value
+
     def label(self, name: str) -> str | None:
         """Return a text that may be configured by hand. Accept numbers; ignore other types."""
         value = self._attributes.get(name)

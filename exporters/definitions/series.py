@@ -312,6 +312,11 @@ MESSAGES: Final = Series(
 TRUNCATED_TEXTS: Final = Series(
     "tailspan_collector_truncated_texts_total", "Label values truncated because of their length."
 )
+DROPPED_VALUES: Final = Series(
+    "tailspan_collector_dropped_values_total",
+    "Invalid optional values; their requests were stored without them.",
+    ("reason",),
+)
 LISTENER_FAILURES: Final = Series(
     "tailspan_collector_listener_failures_total",
     "Batches that were stored but that a listener failed on, so that series here may lack them.",

@@ -20,6 +20,10 @@ class CollectorReport(Protocol):
         """Texts that were truncated."""
 
     @property
+    def dropped_values(self) -> Mapping[str, int]:
+        """Invalid values that rows were stored without, by reason."""
+
+    @property
     def listener_failures(self) -> int:
         """Stored batches that a listener failed on."""
 

@@ -30,7 +30,7 @@ from store.schema import REQUESTS
 FEW_ROWS: Final = 20_000
 """The plain query is faster for fewer rows than this."""
 
-IDS: Final = ("trace_id", "span_id", "request_id")
+IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
 """Text columns with a different value in each row, for which a dictionary would only add size."""
 
 _RECEIVED: Final = "received_unix_ns"

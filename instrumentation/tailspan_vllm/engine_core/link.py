@@ -27,8 +27,8 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Memory for messages that a front end has not read. An account takes about 300 bytes, so this
-is about 60 seconds at 200 requests a second."""
+"""Memory for messages that a front end has not read. An account takes about 400 bytes, so this
+is about 50 seconds at 200 requests a second."""
 
 RECENT = 512
 """Number of earlier messages that are sent to a front end that has just connected."""
@@ -37,7 +37,7 @@ PACKET_BYTES = 32768
 """Size of a packet. The kernel's send buffer holds several (212,992 bytes by default)."""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
+"""The longest message. An account has at most 1,500 bytes, an identity a few thousand."""
 
 PACKETS_PER_FLUSH = 16
 """Packets per front end and flush. The engine's thread sends up to half a megabyte ten times a

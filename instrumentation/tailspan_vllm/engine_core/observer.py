@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.engine_core.block_hashes import BlockHashes, HashReader
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
@@ -80,9 +81,15 @@ class _EndedRequest(NamedTuple):
 
 
 class EngineObserver:
-    """The ledger of one engine core, and its end of the link."""
+    """The ledger of one engine core, and its end of the link.
 
-    def __init__(self, link: EngineEnd, engine: int) -> None:
+    Args:
+        link: to the front ends.
+        engine: its index.
+        ladders: whether to send a few hashes of each prompt, for its prefix ladder.
+    """
+
+    def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
         self.ledger = Ledger()
         self._link = link
         self._engine = engine
@@ -100,6 +107,8 @@ class EngineObserver:
         that step."""
         self._queue: Queue | None = Queue()
         """The queue; None if the reasons for waiting cannot be determined."""
+        self._ladders = ladders
+        self._hashes: HashReader | None = None
         self._obstacles: QueueObstacles | None = None
         self._evicted = False
         """Whether a request was preempted since the last scheduling decision."""
@@ -176,8 +185,14 @@ class EngineObserver:
                 continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
             if len(self._tracks) < TRACK_LIMIT:
-                external = _external_tokens(scheduler.requests.get(request_id))
-                self._tracks[request_id] = Track(request_id, at, waited, external)
+                request = scheduler.requests.get(request_id)
+                self._tracks[request_id] = Track(
+                    request_id,
+                    at,
+                    waited,
+                    _external_tokens(request),
+                    self._block_hashes(scheduler, request) if self._ladders else None,
+                )
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
@@ -205,6 +220,20 @@ class EngineObserver:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
         self._planned.append((output, work, begun, len(counts)))
+
+    def _block_hashes(self, scheduler: Any, request: Any) -> BlockHashes | None:
+        """Return a few hashes of a prompt; None if it has none. After a failure, none are read."""
+        # Without prefix caching, and for a prompt shorter than a block, vLLM hashes nothing.
+        if not getattr(request, "block_hashes", None):
+            return None
+        try:
+            if self._hashes is None:
+                self._hashes = HashReader(scheduler)
+            return self._hashes.of(request)
+        except Exception:
+            guard.note_failure("prefix_ladder")
+            self._ladders = False
+            return None
 
     def preempted(self, request_id: str) -> None:
         """Record that a running request lost its KV cache and must be recomputed."""

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.range_max import RangeMax
 from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
@@ -31,6 +32,8 @@ class Track:
     """The request's wait in the queue."""
     external_cached_tokens: int | None = None
     """Prompt tokens that were loaded from outside the engine when it was first scheduled."""
+    block_hashes: BlockHashes | None = None
+    """A few hashes of its prompt; passed on with its account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -60,6 +63,7 @@ class Account(NamedTuple):
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
     bill: Bill | None = None
+    block_hashes: BlockHashes | None = None
 
 
 class Ledger:
@@ -189,7 +193,9 @@ class Ledger:
             return None
         bill = self._billing.of(track.chunks, track.decodings, upto)
         if first_step > last:
-            return Account(track.scheduled, waited=track.waited, bill=bill)
+            return Account(
+                track.scheduled, waited=track.waited, bill=bill, block_hashes=track.block_hashes
+            )
         if upto > last:
             track = track.until(last)
         prefill_end = track.decodings[0].first if track.decodings else last
@@ -213,6 +219,7 @@ class Ledger:
             others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
             bill=bill,
+            block_hashes=track.block_hashes,
         )
 
     def _first_step(self, track: Track) -> int | None:
