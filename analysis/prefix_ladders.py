@@ -102,7 +102,9 @@ def _lacking(recorded: Recorded, ladders: Ladders, edits: Edits) -> str | None:
     return None
 
 
-def prefixes_of(ladders: Ladders, found_tokens: IntArray) -> tuple[Prefixes, BoolArray]:
+def prefixes_of(
+    ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
+) -> tuple[Prefixes, BoolArray]:
     """Return what prompts share, and which requests found more than this explains.
 
     Two prompts part between their last equal rung and the next one. So the end of a segment is
@@ -111,14 +113,15 @@ def prefixes_of(ladders: Ladders, found_tokens: IntArray) -> tuple[Prefixes, Boo
     Args:
         ladders: of n requests, in order of time.
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
+        positions: blocks to each rung, ascending.
 
     Returns:
         The prefixes; and (n,) whether a request found a rung that no earlier one has.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
-    found_level = np.searchsorted(_BLOCKS, found_blocks, side="right") - 1
-    ends = _moved_ends(nodes, found_blocks, found_level)
+    found_level = np.searchsorted(positions, found_blocks, side="right") - 1
+    ends = _moved_ends(nodes, found_blocks, found_level, positions)
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
@@ -199,11 +202,13 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
     )
 
 
-def _moved_ends(nodes: _Nodes, found_blocks: IntArray, found_level: IntArray) -> IntArray:
+def _moved_ends(
+    nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
+) -> IntArray:
     """Return for each node the blocks to its end: the fewest that one of its requests found, among
     those that found its rung and not the next one."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
-    ends[nodes.key] = _BLOCKS[nodes.level]
+    ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
     shortest = np.full(len(ends), np.iinfo(np.int64).max)
     np.minimum.at(shortest, nodes.key[stopped], found_blocks[nodes.row[stopped]])

@@ -20,8 +20,9 @@ BoolArray = NDArray[np.bool_]
 class Prefixes:
     """What the prompts share: for each request a few segments, from the prompt's start.
 
-    Two requests with the same key in a segment have equal prompts up to its end. A request's
-    segments are those from `offsets[n]` to `offsets[n + 1]`. The rest of a prompt is its own.
+    Two requests with the same key in a segment have equal tokens up to its end. A segment may end
+    in the answer, with which the next prompt of a conversation continues. A request's segments are
+    those from `offsets[n]` to `offsets[n + 1]`. The rest of its tokens is its own.
     """
 
     offsets: IntArray
@@ -29,8 +30,7 @@ class Prefixes:
     keys: IntArray
     """(m,) any integers."""
     end_tokens: IntArray
-    """(m,) prompt tokens from the prompt's start to the segment's end; not descending for each
-    request."""
+    """(m,) tokens from the prompt's start to the segment's end; not descending for each request."""
     common: BoolArray | None = None
     """(m,) segments that prompts of many users begin with, such as a system prompt. If a row is
     selected more than once, each repetition is another user's request: it has the same common

@@ -89,8 +89,8 @@ class Job:
         prompt_tokens: at least 1.
         output_tokens: tokens to produce, at least 1.
         queued: when it reaches the engine.
-        prefixes: what the prompt shares, from its start: keys, each with the prompt token at which
-            its segment ends. Whole blocks of it are shared.
+        prefixes: what prompt and answer share with other prompts, from the start: keys, each with
+            the token at which its segment ends. Whole blocks of it are shared.
         lora: the adapter that it needs.
     """
 
@@ -162,8 +162,10 @@ class Job:
     def lease_blocks(self, block_tokens: int) -> None:
         """Divide the shared prefix into blocks of this size."""
         segments, before = [], 0
+        # The last token of an answer is not computed.
+        computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
-            end = min(end_tokens, self.prompt_tokens) // block_tokens
+            end = min(end_tokens, computed_tokens) // block_tokens
             if end > before:
                 segments.append((key, end - before))
                 before = end

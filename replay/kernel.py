@@ -194,23 +194,32 @@ def _hits(
 
 
 @_compiled
+def _fill(
+    engine: Record, jobs: Records, segments: Records, extents: Records, n: int, blocks: int
+) -> int:
+    """As `KvCache._fill`."""
+    job = jobs[n]
+    while job.fills >= 0 and blocks > 0:
+        of_segment = segments[job.fills].blocks
+        extent = extents[engine.first_extent + segments[job.fills].key]
+        filled = min(blocks, of_segment - extent.resident)
+        extent.resident += filled
+        job.shared += filled
+        blocks -= filled
+        if extent.resident == of_segment:
+            extent.being_filled = False
+            job.fills = job.fills + 1 if job.fills + 1 < job.fills_end else -1
+    return blocks
+
+
+@_compiled
 def _grow(
     engine: Record, jobs: Records, segments: Records, extents: Records, n: int, total: int
 ) -> None:
     """As `KvCache.grow`, where there are enough blocks."""
     job = jobs[n]
-    wanted = left = total - job.shared - job.own
-    while job.fills >= 0 and left > 0:
-        blocks = segments[job.fills].blocks
-        extent = extents[engine.first_extent + segments[job.fills].key]
-        filled = min(left, blocks - extent.resident)
-        extent.resident += filled
-        job.shared += filled
-        left -= filled
-        if extent.resident == blocks:
-            extent.being_filled = False
-            job.fills = job.fills + 1 if job.fills + 1 < job.fills_end else -1
-    job.own += left
+    wanted = total - job.shared - job.own
+    job.own += _fill(engine, jobs, segments, extents, n, wanted)
     _take(engine, extents, wanted)
 
 
@@ -275,6 +284,7 @@ def _release(
     """As `KvCache.release`, of all blocks of a request that leaves the batch."""
     job = jobs[n]
     own = max(_blocks_for(options, job.computed), job.shared + job.own) - job.shared
+    own = _fill(engine, jobs, segments, extents, n, own)
     engine.free += own
     if options.reuse:
         if own > 0:

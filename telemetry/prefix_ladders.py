@@ -1,7 +1,7 @@
 """Reads prefix ladders: which prompts begin alike, without any prompt.
 
-Pure. A ladder is `16:` (the prompt tokens per block) and four characters for each rung: the first
-for the empty prompt, the others for the prompt up to each of `POSITIONS`. The plugin writes it
+Pure. A ladder is `16:` (the tokens per block) and four characters for each rung: the first for the
+empty prompt, the others for the prompt and answer up to each of `POSITIONS`. The plugin writes it
 (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
@@ -31,7 +31,7 @@ class Ladders:
     """The ladders of n requests."""
 
     block_tokens: NDArray[np.int64]
-    """(n,) prompt tokens per block; 0 for a request without a ladder."""
+    """(n,) tokens per block; 0 for a request without a ladder."""
     offsets: NDArray[np.int64]
     """(n + 1,) a request's rungs are those from `offsets[n]` to `offsets[n + 1]`."""
     rungs: NDArray[np.uint32]

@@ -471,9 +471,9 @@ class RequestTimeline:
         attribute(
             names.PREFIX_LADDER,
             "text",
-            "Keyed digests of a few prefixes of the prompt: two requests with the same digest at a"
-            " position have the same prompt up to there. Absent without prefix caching, for a"
-            " prompt shorter than a block, and with `TAILSPAN_PREFIX_KEY=none`.",
+            "Keyed digests of a few prefixes of the prompt and the answer: two requests with the"
+            " same digest at a position have the same tokens up to there. Absent without prefix"
+            " caching, for less than a block of tokens, and with `TAILSPAN_PREFIX_KEY=none`.",
             LEDGER,
         ),
     ] = None

@@ -41,6 +41,37 @@ def test_selected_requests_keep_all_their_columns() -> None:
     assert some.prefixes.end_tokens.tolist() == [16, 64, 32, 32, 16, 48]
 
 
+def test_a_repeated_request_is_another_users() -> None:
+    """It has the same common segments; its own are shared with the same repetition only."""
+    common = np.array([True, False, False, True, False])
+    some = replace(PREFIXES, common=common).select(np.array([0, 0, 3, 0, 3]))
+    first, second = some.keys[::2].tolist(), some.keys[1::2].tolist()
+    assert first == [7] * 5
+    assert len(set(second)) == 5
+    again = some.select(np.array([0, 0, 1, 1]))
+    assert len(set(again.keys[1::2].tolist())) == 4
+
+
+def test_users_are_those_who_share_more_than_the_common() -> None:
+    prefixes = Prefixes(
+        offsets=np.array([0, 2, 4, 5, 6, 6]),
+        keys=np.array([7, 8, 7, 8, 7, 9]),
+        end_tokens=np.array([16, 64, 16, 64, 16, 16]),
+        common=np.array([True, False, True, False, True, False]),
+    )
+    one, same, *others = prefixes.users().tolist()
+    assert one == same
+    assert len({one, *others}) == 4
+    assert replace(prefixes, common=None).users().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_prefixes_are_joined() -> None:
+    both = Prefixes.joined([PREFIXES, PREFIXES])
+    assert both.offsets.tolist() == [0, 2, 2, 3, 5, 7, 7, 8, 10]
+    assert both.keys.tolist() == [7, 8, 9, 7, 10] * 2
+    assert both.common is None
+
+
 def test_requests_of_closed_loops_are_not_selected() -> None:
     """The request that another one follows may be missing then."""
     with pytest.raises(ValueError, match="closed loops"):

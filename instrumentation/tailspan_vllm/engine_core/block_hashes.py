@@ -1,7 +1,8 @@
-"""Copies a few of vLLM's block hashes of each prompt, for its prefix ladder.
+"""Copies a few of vLLM's block hashes of each request, for its prefix ladder.
 
-vLLM hashes each whole block of a prompt together with all blocks before it, when prefix caching is
-enabled. A hash also depends on the adapter, the images and the cache salt of the request.
+If prefix caching is enabled, vLLM hashes each whole block of a prompt, and of its answer, together
+with all blocks before it. A hash also depends on the adapter, the images and the cache salt of the
+request.
 
 Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
 """
@@ -19,10 +20,10 @@ _PLACES: Final = tuple(
 
 
 class BlockHashes(NamedTuple):
-    """The hashes of one prompt.
+    """The hashes of one request.
 
     Attributes:
-        block_tokens: prompt tokens per block.
+        block_tokens: tokens per block.
         hashes: `HASH_BYTES` of each hash, from that of the empty prompt on.
     """
 
@@ -54,10 +55,10 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """Return the hashes of a prompt that was not computed yet; None if they are not known."""
+        """Return the hashes of a prompt and its answer so far; None if some are missing."""
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
-        if number != request.num_prompt_tokens // self._block_tokens:
+        if number != request.num_tokens // self._block_tokens:
             return None
         places = _PLACES[bisect_right(POSITIONS, number)]
         return BlockHashes(

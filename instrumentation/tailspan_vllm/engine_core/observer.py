@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
-from tailspan_vllm.engine_core.block_hashes import BlockHashes, HashReader
+from tailspan_vllm.engine_core.block_hashes import HashReader
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
@@ -86,7 +86,7 @@ class EngineObserver:
     Args:
         link: to the front ends.
         engine: its index.
-        ladders: whether to send a few hashes of each prompt, for its prefix ladder.
+        ladders: whether to send a few hashes of each request, for its prefix ladder.
     """
 
     def __init__(self, link: EngineEnd, engine: int, *, ladders: bool = False) -> None:
@@ -185,14 +185,8 @@ class EngineObserver:
                 continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
             if len(self._tracks) < TRACK_LIMIT:
-                request = scheduler.requests.get(request_id)
-                self._tracks[request_id] = Track(
-                    request_id,
-                    at,
-                    waited,
-                    _external_tokens(request),
-                    self._block_hashes(scheduler, request) if self._ladders else None,
-                )
+                external = _external_tokens(scheduler.requests.get(request_id))
+                self._tracks[request_id] = Track(request_id, at, waited, external)
             else:
                 self._untracked.add(request_id)
                 self._no_account += 1
@@ -221,19 +215,22 @@ class EngineObserver:
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
         self._planned.append((output, work, begun, len(counts)))
 
-    def _block_hashes(self, scheduler: Any, request: Any) -> BlockHashes | None:
-        """Return a few hashes of a prompt; None if it has none. After a failure, none are read."""
-        # Without prefix caching, and for a prompt shorter than a block, vLLM hashes nothing.
-        if not getattr(request, "block_hashes", None):
-            return None
+    def ends(self, scheduler: Any, request: Any) -> None:
+        """Copy a few hashes of a request that is about to be freed.
+
+        After a failure, none are copied.
+        """
+        track = self._tracks.get(request.request_id)
+        # Without prefix caching, and for less than a block, vLLM hashes nothing.
+        if not self._ladders or track is None or not getattr(request, "block_hashes", None):
+            return
         try:
             if self._hashes is None:
                 self._hashes = HashReader(scheduler)
-            return self._hashes.of(request)
+            track.block_hashes = self._hashes.of(request)
         except Exception:
             guard.note_failure("prefix_ladder")
             self._ladders = False
-            return None
 
     def preempted(self, request_id: str) -> None:
         """Record that a running request lost its KV cache and must be recomputed."""

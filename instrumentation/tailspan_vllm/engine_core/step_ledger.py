@@ -33,7 +33,7 @@ class Track:
     external_cached_tokens: int | None = None
     """Prompt tokens that were loaded from outside the engine when it was first scheduled."""
     block_hashes: BlockHashes | None = None
-    """A few hashes of its prompt; passed on with its account."""
+    """A few hashes of its prompt and answer; passed on with its account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)

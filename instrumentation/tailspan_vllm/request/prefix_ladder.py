@@ -1,8 +1,9 @@
-"""The prefix ladder of a request: keyed digests of a few prefixes of its prompt.
+"""The prefix ladder of a request: keyed digests of a few prefixes of its prompt and answer.
 
-Two requests with the same digest at a position have the same prompt up to there. So a replay can
-decide what another router or another cache size would find cached, without any prompt. The key is
-a secret of the deployment: without it, a known prompt cannot be compared with a ladder.
+Two requests with the same digest at a position have the same tokens up to there. So a replay can
+decide what another router or another cache size would find cached, without any prompt. A ladder
+includes the answer, because the next prompt of a conversation continues it. The key is a secret of
+the deployment: without it, a known prompt cannot be compared with a ladder.
 
 The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`), and
 the front end's reading thread makes the ladder of them, because a keyed digest costs too much for
@@ -34,7 +35,7 @@ def _positions() -> tuple[int, ...]:
 
 POSITIONS: Final = _positions()
 """Blocks from the prompt's start to each rung: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168. A ladder ends
-with the prompt's last whole block."""
+with the last whole block."""
 
 HASH_BYTES: Final = 4
 """Bytes of each of vLLM's hashes that the engine core copies."""
@@ -65,8 +66,8 @@ class LadderKey:
         """Return a ladder as text: `16:` and four characters for each hash.
 
         Args:
-            block_tokens: prompt tokens per block.
-            hashes: `HASH_BYTES` of vLLM's hash of the empty prompt, and of the prompt up to each of
+            block_tokens: tokens per block.
+            hashes: `HASH_BYTES` of vLLM's hash of the empty prompt, and of the tokens up to each of
                 `POSITIONS`. The first rung differs between servers whose hashes are not comparable.
         """
         key = self._key
