@@ -171,7 +171,11 @@ def predict(
     recorded, assumptions = with_prefixes(recorded, edits)
     chosen = recorded.counted & _matching(recorded.requests, question.equals)
     whole = _unresampled(recorded)
-    same = Edits(router=edits.router or "round_robin") if edits.pools else Edits()
+    # What the caches found depends on where each request went.
+    by_caches = any(each.arrivals.prefixes is not None for each in recorded.engines)
+    same = Edits()
+    if edits.pools and not by_caches:
+        same = Edits(router=edits.router or "round_robin")
     chance = np.random.default_rng(0)
     now = _run(recorded, whole, same, "now", chance)
     measured = {name: recorded.column(name) for name in METRICS}

@@ -10,8 +10,9 @@ replica with the longest cached prefix. The error is the computed hit rate minus
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
 chat service with long conversations (12,035 prompt tokens, 343 answer tokens, 40 % of the prompt
-tokens seen before), and agents with tool definitions (8,596, 182, 59 %). A `--trace` is a file of
-that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
+tokens seen before), and agents with tool definitions (8,596, 182, 59 %). A third one has short
+prompts: one of twelve system prompts of some hundred tokens, and a question. A `--trace` is a file
+of that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
 and `hash_ids`, one per 512 tokens. The project contains no such file.
 
 The program also prints the CPU time per request, over the quietest rounds.
@@ -23,6 +24,7 @@ import random
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -46,6 +48,10 @@ BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
 """Blocks of each replica's cache: 640,000 tokens, a quarter, and four times as many."""
+
+RECENT, SLACK = 40, 6
+"""The router knows where the last 40 requests went. The replica with the longest cached prefix may
+have got 6 more of them than the one with the fewest."""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
@@ -133,6 +139,25 @@ def agents(requests: int, seed: int) -> Trace:
     return trace_of(turns, requests)
 
 
+def questions(requests: int, seed: int) -> Trace:
+    """Return single questions, each after one of a few system prompts of different popularity."""
+    chance = random.Random(seed)
+    systems = []
+    for _ in range(12):
+        system = Text(chance)
+        system.add(chance.randint(150, 950))
+        systems.append(system)
+    popularity = [1 / (1 + rank) for rank in range(len(systems))]
+    asked: list[tuple[float, int, int, Text]] = []
+    for number in range(requests):
+        text = Text(chance, chance.choices(systems, popularity)[0])
+        text.add(drawn(chance, 150, 0.9))
+        prompt, answer = text.tokens, drawn(chance, 130, 0.7, 2_000)
+        text.add(answer)
+        asked.append((number / 10, prompt, answer, text))
+    return trace_of(asked, requests)
+
+
 def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
     """Return the first requests in order of time."""
     ordered = sorted(turns, key=lambda turn: turn[0])[:requests]
@@ -177,7 +202,7 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
 def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> np.ndarray:
     """Return the cached tokens of each request, if requests are served one after the other."""
     caches = [KvCache(blocks) for _ in range(REPLICAS)]
-    nobody = [0] * REPLICAS
+    recent: deque[int] = deque(maxlen=RECENT)
     found = np.zeros(len(trace.blocks), dtype=np.int64)
     offsets = prefixes.offsets.tolist()
     keys, ends = prefixes.keys.tolist(), (prefixes.end_tokens // BLOCK).tolist()
@@ -196,7 +221,9 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
         server = number % REPLICAS
         if router == "prefix_aware":
             held = [cache.hits(lease, limit) for cache in caches]
-            server = prefix_aware(nobody, held, 0, number)
+            load = [recent.count(each) for each in range(REPLICAS)]
+            server = prefix_aware(load, held, SLACK, number)
+        recent.append(server)
         cache = caches[server]
         hits = cache.hits(lease, limit)
         if not cache.admit(lease, hits, blocks_for(prompt)):
@@ -328,6 +355,7 @@ def main() -> int:
     print()
     report("Conversations", conversations(asked.requests, asked.seed))
     report("Agents", agents(asked.requests, asked.seed))
+    report("Questions", questions(asked.requests, asked.seed))
     for path in asked.trace:
         with path.open(encoding="utf-8") as lines:
             report(path.name, published(lines, asked.requests))

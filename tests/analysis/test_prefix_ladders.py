@@ -3,6 +3,7 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from analysis.prefix_ladders import COMMON_FROM, prefixes_of, with_prefixes
@@ -50,8 +51,10 @@ def recorded() -> Recorded:
 
 def hit_ratio(data: Dataset) -> float:
     """The share of the prompt tokens that the simulated engines found cached."""
-    table = data.request_table().slice(200)
-    return sum(table["cached_tokens"].to_pylist()) / sum(table["prompt_tokens"].to_pylist())
+    table = data.request_table()
+    table = table.filter(pc.greater_equal(table["received_unix_ns"], LEAD_S * 10**9))
+    served = table.filter(pc.is_valid(table["cached_tokens"]))
+    return float(pc.sum(served["cached_tokens"]).as_py() / pc.sum(served["prompt_tokens"]).as_py())
 
 
 def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
@@ -62,7 +65,7 @@ def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
         for name in ("prompt_tokens", "output_tokens", "cached_tokens")
     )
     prefixes, before = prefixes_of(read_ladders(table["prefix_ladder"].to_pylist()), cached)
-    assert before[200:].mean() < 0.02
+    assert before[recorded().counted].mean() < 0.02
     traffic = Arrivals(
         received_s=(np.array(table["received_unix_ns"].to_pylist())) / 1e9,
         prompt_tokens=prompts,
@@ -70,7 +73,8 @@ def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
         prefixes=prefixes,
     )
     outcome = replay(ServerModel(engine=engine, replicas=3, router=router), traffic)
-    return float(outcome.cached_tokens[200:].sum() / prompts[200:].sum())
+    counted = recorded().counted
+    return float(outcome.cached_tokens[counted].sum() / prompts[counted].sum())
 
 
 def test_another_routers_hit_rate_is_that_of_the_simulation() -> None:

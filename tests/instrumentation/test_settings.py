@@ -105,7 +105,9 @@ def test_an_unusable_key_sends_no_ladders(
 
 
 def test_a_server_without_a_key_makes_one_for_its_processes() -> None:
-    one, other, given = {}, {}, {PREFIX_KEY_FILE: "key"}
+    one: dict[str, str] = {}
+    other: dict[str, str] = {}
+    given = {PREFIX_KEY_FILE: "key"}
     for environ in (one, other, given):
         make_prefix_key(environ)  # type: ignore[arg-type]  # a dictionary stands for os.environ
     assert settings_from(one).prefix_key != settings_from(other).prefix_key

@@ -108,12 +108,12 @@ def test_what_cannot_be_replayed_is_refused(columns: dict[str, Any], message: st
 @pytest.mark.parametrize(
     "columns",
     [
-        {"end_tokens": np.array([16, 16, 32, 16, 48])},
+        {"end_tokens": np.array([16, 15, 32, 16, 48])},
         {"end_tokens": np.array([16])},
         {"offsets": np.array([0, 2, 2, 3, 4])},
     ],
 )
 def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
-    """Ends that do not ascend, or columns of different lengths."""
+    """Ends that descend, or columns of different lengths."""
     with pytest.raises(ValueError, match=r"prefixes.*allowed"):
         replace(PREFIXES, **columns)

@@ -60,7 +60,9 @@ class LadderKey:
     """
 
     def __init__(self, secret: str) -> None:
-        self._key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
+        key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
+        # Copying a keyed hash takes half the time of creating one.
+        self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
         """Return a ladder as text: `16:` and four characters for each hash.
@@ -70,16 +72,9 @@ class LadderKey:
             hashes: `HASH_BYTES` of vLLM's hash of the empty prompt, and of the tokens up to each of
                 `POSITIONS`. The first rung differs between servers whose hashes are not comparable.
         """
-        key = self._key
-        digests = b"".join(
-            [
-                blake2b(
-                    hashes[place : place + HASH_BYTES],
-                    digest_size=DIGEST_BYTES,
-                    key=key,
-                    person=_PERSON,
-                ).digest()
-                for place in range(0, len(hashes), HASH_BYTES)
-            ]
-        )
-        return f"{block_tokens}:{urlsafe_b64encode(digests).decode()}"
+        digests = []
+        for place in range(0, len(hashes), HASH_BYTES):
+            rung = self._keyed.copy()
+            rung.update(hashes[place : place + HASH_BYTES])
+            digests.append(rung.digest())
+        return f"{block_tokens}:{urlsafe_b64encode(b''.join(digests)).decode()}"
