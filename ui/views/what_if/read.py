@@ -1,16 +1,16 @@
 """The What if page's reads: the present arguments, and the prediction for a change."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.cost import CostQuestion, answer_cost
-from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
-from analysis.what_if import WhatIfAnswer, WhatIfQuestion, columns_of_objectives, predict
+from analysis.cost import engines_usd_per_hour
+from analysis.recorded_traffic import NotReplayableError, Recorded
+from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict, read_for
 from cost.prices import PriceList
-from replay.edits import EditError, edits_of
+from replay.edits import EditError, Edits, edits_of
 from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
 
@@ -55,15 +55,14 @@ def read_what_if(
         prices: the current ones.
     """
     present, answer, problem = None, None, None
+    question = WhatIfQuestion(window, Edits(), equals, objectives)
     try:
-        beside = [*equals, *columns_of_objectives(objectives)]
-        recorded = read_recorded(engine, window, beside)
+        recorded = read_for(engine, question)
         present = _present(recorded)
         if change:
-            bill = answer_cost(engine, CostQuestion(window, prices)).bill
-            usd = None if bill.unpriced or bill.total is None else bill.usd_per_hour
-            edits = edits_of(change.split(","))
-            answer = predict(recorded, WhatIfQuestion(window, edits, equals, objectives, usd))
+            usd = engines_usd_per_hour(engine, window, prices)
+            question = replace(question, edits=edits_of(change.split(",")), usd_per_hour=usd)
+            answer = predict(recorded, question)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
     return Asked(present, answer, problem, newest_unix_ns(engine), is_simulated(engine, window))
