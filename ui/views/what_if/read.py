@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.advice import Advised, advise
 from analysis.cost import engines_usd_per_hour
 from analysis.recorded_traffic import NotReplayableError, Recorded
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict, read_for
@@ -31,6 +32,8 @@ class Asked:
 
     present: Present | None
     answer: WhatIfAnswer | None
+    advised: Advised | None
+    """Changes to try; None if there is a change."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -41,31 +44,37 @@ def read_what_if(
     window: Window,
     equals: Mapping[str, str],
     change: str,
+    latency: str,
     objectives: Sequence[Objective],
     prices: PriceList,
 ) -> Asked:
-    """Fit the engines of a range, and predict the change if there is one.
+    """Fit the engines of a range, and predict the change. Without one, predict changes to try.
 
     Args:
         engine: from `open_database`.
         window: the range.
         equals: labels of the reported requests.
+        latency: without a change, the latency that the advice shortens.
         change: texts of `replay.edits`, separated by commas; empty for none.
         objectives: those in force.
         prices: the current ones.
     """
-    present, answer, problem = None, None, None
-    question = WhatIfQuestion(window, Edits(), equals, objectives)
+    present, answer, advised, problem = None, None, None, None
+    usd = engines_usd_per_hour(engine, window, prices)
+    question = WhatIfQuestion(window, Edits(), equals, objectives, usd)
     try:
         recorded = read_for(engine, question)
         present = _present(recorded)
         if change:
-            usd = engines_usd_per_hour(engine, window, prices)
-            question = replace(question, edits=edits_of(change.split(",")), usd_per_hour=usd)
-            answer = predict(recorded, question)
+            answer = predict(recorded, replace(question, edits=edits_of(change.split(","))))
+        else:
+            # Without draws: the link to a change shows its interval.
+            advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
-    return Asked(present, answer, problem, newest_unix_ns(engine), is_simulated(engine, window))
+    return Asked(
+        present, answer, advised, problem, newest_unix_ns(engine), is_simulated(engine, window)
+    )
 
 
 def _present(recorded: Recorded) -> Present:
