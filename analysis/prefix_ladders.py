@@ -37,22 +37,22 @@ class Shared(NamedTuple):
     assumptions: Sequence[str]
 
 
-def with_prefixes(recorded: Recorded, edits: Edits) -> Shared:
+def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
     """Return the traffic with shared prefixes, if the question and the ladders allow it.
 
     Args:
         recorded: the window; `cached_tokens` as recorded.
-        edits: the question.
+        alternatives: the edits that the question compares.
 
     Returns:
-        If the edits change what the cache finds, the traffic with `prefixes`; its `cached_tokens`
+        If some edits change what the cache finds, the traffic with `prefixes`; its `cached_tokens`
         are then only those of prompts from before the recording. Otherwise the same traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
-    if not _matters(edits) or not cached_tokens.any():
+    if not any(map(_matters, alternatives)) or not cached_tokens.any():
         return Shared(recorded, ())
     ladders = read_ladders(recorded.requests["prefix_ladder"].to_pylist())
-    if lacking := _lacking(recorded, ladders, edits):
+    if lacking := _lacking(recorded, ladders, any(each.pools for each in alternatives)):
         return Shared(recorded, [f"cached tokens of each request stay as recorded: {lacking}"])
     external = np.nan_to_num(recorded.column("external_cached_tokens")).astype(np.int64)
     prefixes, before = prefixes_of(ladders, np.maximum(cached_tokens - external, 0))
@@ -80,17 +80,21 @@ def _matters(edits: Edits) -> bool:
     return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
 
 
-def _lacking(recorded: Recorded, ladders: Ladders, edits: Edits) -> str | None:
-    """Return why the ladders cannot be used; None if they can."""
+def _lacking(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
+    """Return why the ladders cannot be used; None if they can.
+
+    Args:
+        recorded: the window.
+        ladders: of its requests.
+        pools: whether requests go to other engines than they did.
+    """
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
-    prompt_tokens = recorded.column("prompt_tokens")
-    whole = prompt_tokens >= ladders.block_tokens[known].min()
-    share = known[whole].mean()
-    if share < LEAST_KNOWN:
-        return f"{1 - share:.0%} of the requests have no prefix ladder"
-    if not edits.pools:
+    whole = recorded.column("prompt_tokens") >= ladders.block_tokens[known].min()
+    if known[whole].sum() < LEAST_KNOWN * whole.sum():
+        return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
+    if not pools:
         return None
     # An engine's first rung changes if it restarts with another key.
     latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]

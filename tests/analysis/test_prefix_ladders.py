@@ -115,7 +115,7 @@ def test_a_question_about_the_router_gets_a_shorter_first_token() -> None:
 def test_ladders_are_used_where_the_cache_would_find_something_else(
     edits: Edits, used: bool
 ) -> None:
-    shared, assumptions = with_prefixes(recorded(), edits)
+    shared, assumptions = with_prefixes(recorded(), [Edits(), edits])
     assert [each.arrivals.prefixes is not None for each in shared.engines] == [used] * 3
     assert bool(assumptions) == used
 
@@ -139,12 +139,12 @@ def test_without_ladders_cached_tokens_stay_as_recorded() -> None:
         (few, "10% of the requests have no prefix ladder"),
         (own, "not comparable; set TAILSPAN_PREFIX_KEY to the same secret on all of them"),
     ):
-        same, (assumption,) = with_prefixes(changed(given), Edits(router="prefix_aware"))
+        same, (assumption,) = with_prefixes(changed(given), [Edits(router="prefix_aware")])
         assert assumption.startswith("cached tokens of each request stay as recorded: ")
         assert assumption.endswith(why)
         assert all(each.arrivals.prefixes is None for each in same.engines)
     # An engine's own cache needs no other engine's ladders.
-    alone, _ = with_prefixes(changed(own), Edits(arguments={"num_gpu_blocks": "900"}))
+    alone, _ = with_prefixes(changed(own), [Edits(arguments={"num_gpu_blocks": "900"})])
     assert all(each.arrivals.prefixes is not None for each in alone.engines)
 
 
