@@ -106,7 +106,7 @@ def conversations(requests: int, seed: int) -> Trace:
             prompt, answer = talk.tokens, drawn(chance, 270, 0.7, 2_000)
             talk.add(answer)
             turns.append((at_s, prompt, answer, Text(chance, talk)))
-            if chance.random() < 0.53:
+            if chance.random() < 0.62:
                 break
             at_s += answer * 0.04 + chance.expovariate(1 / 60)
             talk.add(drawn(chance, 600, 1.3))
@@ -119,7 +119,7 @@ def agents(requests: int, seed: int) -> Trace:
     tools = []
     for _ in range(60):
         tool = Text(chance)
-        tool.add(drawn(chance, 4_000, 0.6, 20_000))
+        tool.add(drawn(chance, 3_300, 0.6, 20_000))
         tools.append(tool)
     popularity = [1 / (1 + rank) for rank in range(len(tools))]
     turns: list[tuple[float, int, int, Text]] = []
@@ -127,12 +127,12 @@ def agents(requests: int, seed: int) -> Trace:
     while len(turns) < 1.3 * requests:
         began_s += chance.expovariate(3.5)
         task, at_s = Text(chance, chance.choices(tools, popularity)[0]), began_s
-        task.add(drawn(chance, 1_600, 1.2))
+        task.add(drawn(chance, 2_300, 1.2))
         while True:
             prompt, answer = task.tokens, drawn(chance, 130, 0.8, 2_000)
             task.add(answer)
             turns.append((at_s, prompt, answer, Text(chance, task)))
-            if chance.random() < 0.6:
+            if chance.random() < 0.7:
                 break
             at_s += answer * 0.04 + chance.expovariate(1 / 5)
             task.add(drawn(chance, 600, 1.2))
