@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from _recording import Planned, Recording, record  # type: ignore[import-not-found]
+
 from replay.engine_config import EngineConfig  # found through the path inserted above
 from replay.step_model import StepModel
 from rig.install import NotHereError, ensure
 from rig.load import Call
-from rig.recording import Planned, Recording, record
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.trace import TraceRow
