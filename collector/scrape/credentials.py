@@ -104,7 +104,7 @@ class Access:
             SecurityError: a file is not usable; the message names the file.
         """
         if (self.cert_file is None) != (self.key_file is None):
-            raise SecurityError("set both the client certificate and its key, or neither")
+            raise SecurityError("a client certificate and its key: set both, or neither")
         self.headers()
         self.context()
 
