@@ -1,11 +1,11 @@
-"""Measure the cost of reporting one request, with our plugin and with vLLM's native tracing,
-without a server.
+"""Measures the cost of reporting one request without a server, with Tailspan's plugin and with
+vLLM's native tracing.
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Both run in one process of the real vLLM's environment, taking turns. The cost includes everything
-but the network: from the hook at a request's end to the serialised export, with the telemetry
-threads. Our plugin begins at the HTTP edge and reports five times as many values.
+Both run in one process of the real vLLM's environment, in turns. The cost includes everything but
+the network: from the hook at a request's end to the serialised export, with the telemetry threads.
+The plugin's cost begins at the HTTP edge, and the plugin reports five times as many values.
 """
 
 import argparse
@@ -30,7 +30,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """Return a request's state as vLLM's output processor has it at the end."""
+    """Return a request's state as vLLM's output processor has it when the request ends."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -155,8 +155,9 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Return the CPU seconds to encode one of our spans, with OpenTelemetry's encoder and with
-    ours."""
+    """Return the CPU seconds to encode one span of the plugin, with OpenTelemetry's encoder and
+    with Tailspan's.
+    """
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode
