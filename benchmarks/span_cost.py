@@ -224,14 +224,14 @@ def main() -> int:
     theirs_us = statistics.median(their for their, _ in rounds) * 1e6
     ours_us = statistics.median(our for _, our in rounds) * 1e6
     ratio = statistics.median(our / their for their, our in rounds)
-    print(f"CPU to report one request, medians over {ROUNDS} rounds in one process:")
+    print(f"CPU to report one request (medians over {ROUNDS} rounds in one process):")
     print(f"  vLLM's native span  {theirs_us:6.1f} µs")
-    print(f"  ours                {ours_us:6.1f} µs")
-    print(f"  ours / native       {ratio:6.2f}")
+    print(f"  plugin              {ours_us:6.1f} µs")
+    print(f"  plugin / native     {ratio:6.2f}")
     encoded = [encoding() for _ in range(ROUNDS)]
-    for number, whose in enumerate(("OpenTelemetry's encoder", "our encoder")):
+    for number, encoder in enumerate(("OpenTelemetry's encoder", "Tailspan's encoder")):
         median_us = statistics.median(round_[number] for round_ in encoded) * 1e6
-        print(f"of which to encode a span of ours, {whose}: {median_us:.0f} µs")
+        print(f"  encoding the plugin's span with {encoder}: {median_us:.0f} µs")
     return 0
 
 

@@ -1,9 +1,9 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, and returns the
 response.
 
-It is independent of the transport. An acknowledgement means that the rows are committed. Any other
-result is an `IntakeError`, which defines whether the sender may retry. If a sender disconnects, its
-message is still processed, and its stored rows are passed to the listeners.
+This code is independent of the transport. An acknowledgement means that the rows are committed. Any
+other result is an `IntakeError`, which defines whether the sender may retry. If a sender
+disconnects, its message is still processed, and its stored rows are passed to the listeners.
 """
 
 import asyncio

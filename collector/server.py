@@ -48,8 +48,8 @@ class Collector:
         limits: limits of waiting messages and of rates.
         tokens: the valid tokens, or None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call gRPC.
-        tls: TLS settings of both receivers, None for plaintext.
-        reading: reads messages; None to read them in this process.
+        tls: TLS settings of both receivers, or None for plaintext.
+        reading: reads messages, or None to read them in this process.
         clock: the clock for arrival timestamps. The default is the system clock, corroborated by
             the senders' clocks.
         clock_unix_ns: a function that returns the time of a clock that never jumps, used instead of
@@ -58,7 +58,7 @@ class Collector:
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
         pricing: computes the cost of requests, or None for no costs.
-        keep_ns: retention of rows; older rows are refused. None for ever.
+        keep_ns: retention of rows, or None to keep them for ever. Older rows are refused.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Reading speed of the client, which uses small buffers; None means no limit."""
+    """Reading speed of the client, which uses small buffers, or None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPU_I_ID": ("GPU_I_ID",),
     "GPU_I_PROFILE": ("GPU_I_PROFILE",),
 }
-"""Maps our name of a label to its names in dcgm-exporters, in order of preference."""
+"""Maps Tailspan's name of a label to its names in dcgm-exporters, in order of preference."""
 LABELS: Final = frozenset(_LABELS)
 """The labels that the template of `--dcgm-replica` may contain."""
 
@@ -61,7 +61,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # Its name before DCGM 3.3.
+    # The name of this field before DCGM 3.3.
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),

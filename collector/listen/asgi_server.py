@@ -118,8 +118,10 @@ class AsgiHost:
 
 
 class _LimitedServer(uvicorn.Server):
-    """uvicorn with our acceptor and without its signal handlers, because the program decides when
-    to stop."""
+    """A uvicorn server with a connection limit and without signal handlers.
+
+    The program itself decides when to stop.
+    """
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)

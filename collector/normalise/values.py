@@ -115,7 +115,7 @@ class Reader:
         return name in self._attributes
 
     def text(self, name: str) -> str | None:
-        """Return a text, truncated to `MAX_TEXT_CHARS`; None if absent or empty."""
+        """Return a text truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
         value = self._attributes.get(name)
         if value is None:
             return None

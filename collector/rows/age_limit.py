@@ -27,9 +27,9 @@ class AgeLimit:
     Engine starts are not checked, because they have a longer retention.
 
     Attributes:
-        keep_ns: retention of rows; None for ever.
-        deletable_unix_ns: returns the timestamp from which retention counts. None for the arrival
-            of the message.
+        keep_ns: retention of rows, or None to keep them for ever.
+        deletable_unix_ns: returns the timestamp from which retention counts, or None to use the
+            arrival of the message.
     """
 
     keep_ns: int | None

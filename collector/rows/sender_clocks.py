@@ -11,8 +11,8 @@ messages, so that one late message has no effect.
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
   including rows that are not ahead of their arrival. The correction does not change while it is
-  about right. The start time of totals is corrected, too, so a new correction would give totals a
-  new start time and begin a new series.
+  about right. The reason is that the start of totals is also corrected, so a new correction would
+  give totals a new start and begin a new series.
 - A row that is further ahead than the rest of its message is corrected separately: a request is set
   back by its own lead. A sample or start is refused, because several such rows would get the same
   timestamp.

@@ -46,7 +46,7 @@ class TargetState:
 
     target: Target
     up: bool | None = None
-    """Whether the last scrape succeeded. None before the first scrape."""
+    """Whether the last scrape succeeded, or None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None

@@ -248,7 +248,7 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""By field of `RequestTimeline`."""
+"""Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
 
 PHASE_SECONDS: Final = Series(
     "tailspan_phase_seconds_total",

@@ -44,10 +44,7 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last attempt succeeded.
-
-        None before the first attempt, and if there is no GPU.
-        """
+        """Return whether the last attempt succeeded, or None before it and if there is no GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:

@@ -35,7 +35,7 @@ ERROR_TYPE: Final = "error.type"
 
 PROVIDER_VLLM: Final = "vllm"
 
-# --- Span attributes of our own -------------------------------------------------------
+# --- Span attributes of Tailspan ------------------------------------------------------
 OUTCOME: Final = "tailspan.outcome"
 BASIS: Final = "tailspan.basis"
 STREAMED: Final = "tailspan.streamed"

@@ -58,7 +58,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
     """
 
     _state: EngineState | None = None
-    """The engine's state. None if the instrumentation is disabled."""
+    """The engine's state, or None if the instrumentation is disabled."""
 
     @guard.harmless("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:

@@ -27,9 +27,7 @@ class Judged:
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """Number of CPUs that other processes used, before and during the fault; None if not
-    measured.
-    """
+    """Number of CPUs that other processes used before and during the fault, or None if unknown."""
 
     @property
     def first(self) -> str | None:

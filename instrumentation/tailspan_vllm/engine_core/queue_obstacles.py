@@ -41,12 +41,12 @@ class QueueObstacles:
     def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
         """Return the obstacle that keeps the eligible requests from joining the batch.
 
+        The result is None if no eligible request waits.
+
         Args:
             output: the output of the scheduling decision.
             held: the requests that are not eligible.
             preempted: whether this decision preempted a running request.
-
-        Returns: None if no eligible request waits.
         """
         scheduler = self._scheduler
         first = self._first(held)

@@ -182,8 +182,8 @@ class Ledger:
                 the ledger.
             paid: the newest step with work for the request, or None if it is the step `last`.
 
-        Returns: the request's engine time. For a request that ended during its first step, it
-        contains only the bill. None if the request's first steps were dropped.
+        Returns: the request's engine time, or None if the request's first steps were dropped. For a
+        request that ended during its first step, the engine time contains only the bill.
         """
         if last is None:
             last = self.next_step - 1

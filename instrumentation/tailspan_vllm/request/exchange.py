@@ -73,7 +73,7 @@ class Exchange:
         self.status: int | None = None
         """The HTTP status of the response, or None before the response begins."""
         self.streamed: bool | None = None
-        """Whether the response is an event stream; None before the response begins."""
+        """Whether the response is an event stream, or None before the response begins."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.disconnected = False
