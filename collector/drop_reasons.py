@@ -15,7 +15,7 @@ class Skip(StrEnum):
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
-    """A data point of Tailspan's scope with a name that this version does not know."""
+    """A data point of Tailspan's scope with a name that this version does not define."""
     NOT_AN_EVENT = "not_an_event"
     """A log record that is not one of Tailspan's events."""
     NO_RECORDED_VALUE = "no_recorded_value"
