@@ -1,8 +1,8 @@
 """What the recorded prompts share, for questions that change what the KV cache holds.
 
-A recorded request has the number of its cached tokens, which is what the engine found then. Another
-router, another number of blocks or another rate finds something else. The prefix ladders tell which
-prompts begin alike, so the modelled cache can decide anew.
+The cached tokens of a recorded request are what the engine found then. With another router, number
+of blocks or rate, it would have found something else. The prefix ladders show which requests begin
+with the same tokens, so the modelled cache can decide anew.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _BLOCKS: Final = np.array(POSITIONS)
 
 
 class Shared(NamedTuple):
-    """Recorded traffic for a question, and what to say about it."""
+    """Recorded traffic for a question, and the assumptions to report."""
 
     recorded: Recorded
     assumptions: Sequence[str]

@@ -50,7 +50,7 @@ RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
 """Blocks of each replica's cache: 640,000 tokens, a quarter, and four times as many."""
 
 RECENT, SLACK = 40, 6
-"""The router knows where the last 40 requests went. The replica with the longest cached prefix may
+"""The router counts the last 40 requests by replica. The replica with the longest cached prefix may
 have got 6 more of them than the one with the fewest."""
 
 CHARS_LIMIT = 200

@@ -1,7 +1,7 @@
 """The prefix ladders of simulated requests.
 
-Pure. The simulator knows what prompts share, so a ladder has the digests of the shared prefix up to
-its end, and the request's own digests after it.
+Pure. A ladder has the digests of the shared prefix up to its end, and the request's own digests
+after it.
 """
 
 from base64 import urlsafe_b64encode

@@ -666,7 +666,9 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("hash_block_size",)),
         SCHEDULER,
         "engine_core/block_hashes.py",
-        otherwise="the row below reports it; all blocks have one size",
+        otherwise=(
+            "the row below reports it; requests with blocks of several sizes have no prefix ladder"
+        ),
     ),
     Hook(
         "Scheduler.block_size",
