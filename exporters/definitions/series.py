@@ -408,6 +408,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     ITEMS,
     MESSAGES,
     TRUNCATED_TEXTS,
+    DROPPED_VALUES,
     LISTENER_FAILURES,
     WAITING_MESSAGES,
     WAITING_BYTES,
