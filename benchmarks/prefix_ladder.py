@@ -72,8 +72,8 @@ class Text:
 
     def __init__(self, chance: random.Random, begins: "Text | None" = None) -> None:
         self._chance = chance
-        self.tokens = begins.tokens if begins else 0
-        self._hashes = list(begins._hashes) if begins else []
+        self.tokens: int = begins.tokens if begins else 0
+        self._hashes: list[int] = list(begins._hashes) if begins else []
 
     def add(self, tokens: int) -> None:
         """Append tokens of its own. The last block, if it is not whole, becomes another one."""

@@ -255,7 +255,7 @@ def _admit_blocks(
         left.resident = 0
     job.shared, job.own, job.fills = shared_hits, own_hits, -1
     if options.reuse:
-        contiguous = True
+        contiguous, end = True, 0
         for place in range(job.segments, job.segments_end):
             node = engine.first_extent + segments[place].key
             extent = extents[node]
@@ -264,7 +264,8 @@ def _admit_blocks(
                 engine.free -= extent.resident
             extent.holders += 1
             if extent.resident < segments[place].blocks:
-                if contiguous and not extent.being_filled:
+                reached = job.fills >= 0 or job.shared == end + extent.resident
+                if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True
                     if job.fills < 0:
                         job.fills = place
@@ -273,6 +274,7 @@ def _admit_blocks(
                     contiguous = False
             elif job.fills >= 0:
                 contiguous = False
+            end += segments[place].blocks
     _grow(engine, jobs, segments, extents, n, total)
     return True
 

@@ -207,7 +207,9 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                if contiguous and not extent.being_filled:
+                # If a hit may not reach the resident end, the next blocks are the job's own.
+                reached = bool(lease.fills) or lease.shared == end + extent.resident
+                if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True
                     lease.fills.append((key, complete_at))
                 else:

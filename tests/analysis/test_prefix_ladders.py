@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -120,7 +121,7 @@ def test_ladders_are_used_where_the_cache_would_find_something_else(
     assert bool(assumptions) == used
 
 
-def changed(ladders: list[str | None]) -> Recorded:
+def changed(ladders: Sequence[str | None]) -> Recorded:
     column = pa.array(ladders, pa.string())
     requests = recorded().requests
     place = requests.column_names.index("prefix_ladder")

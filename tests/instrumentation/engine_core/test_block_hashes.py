@@ -6,6 +6,7 @@ import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.block_hashes import BlockHashes, HashReader
 from tailspan_vllm.engine_core.observer import EngineObserver
+from tailspan_vllm.engine_core.step_ledger import Track
 from tailspan_vllm.request.prefix_ladder import HASH_BYTES, POSITIONS
 
 EMPTY = b"\xee" * 32
@@ -66,7 +67,7 @@ class Tracking(EngineObserver):
 
     def __init__(self, *, ladders: bool) -> None:
         super().__init__(SimpleNamespace(put=print, flush=print), 0, ladders=ladders)  # type: ignore[arg-type]
-        self.track: Any = SimpleNamespace(block_hashes=None)
+        self.track: Any = Track("r", 0.0)
         self._tracks["r"] = self.track
 
 
