@@ -29,13 +29,13 @@ from collector.server import Collector  # found through the path inserted above
 from collector.testing import MemorySink, running
 from replay.engine_config import EngineConfig
 from replay.step_model import StepModel
+from replay.trace_csv import TraceRow
 from rig import serve
 from rig.install import NotHereError, ensure
 from rig.load import Call, send
 from rig.ports import free_port
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
-from simulator.trace import TraceRow
 from simulator.workload import Tenant, Workload
 from telemetry.engines import EngineSample
 from telemetry.requests import PHASES, RequestTimeline
