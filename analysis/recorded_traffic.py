@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
+from replay.closed_loops import closed_loops
 from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.fit import COEFFICIENTS, EdgeReports, FitError, StepReports, fit_front_end, fit_steps
@@ -92,6 +93,10 @@ class RecordedEngine:
     rows: IntArray
     """(n,) its requests, as rows of `Recorded.requests`."""
     arrivals: Arrivals
+    start: EngineStart
+    """What it reported at its start."""
+    waiting: Sequence[int] = ()
+    """The tenants whose clients wait for each answer before the next request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +115,11 @@ class Recorded:
     left_out: Mapping[str, int]
     """Maps a reason for not replaying requests to the number of these requests."""
     simulated: bool
+
+    @property
+    def replicas(self) -> int:
+        """Number of servers; each has one engine or several."""
+        return len({each.replica for each in self.engines})
 
     def column(self, name: str) -> FloatArray:
         """(n,) a column of the requests; NaN if unknown."""
@@ -232,8 +242,12 @@ def _recorded_engine(
     engine = replace(config, step=steps.model, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
+    received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
+    loops = closed_loops(received_s, received_s + np.nan_to_num(column("e2e_s")), tenant[rows])
     arrivals = Arrivals(
-        received_s=(requests["received_unix_ns"].to_numpy() - origin_ns) / _NS,
+        received_s=received_s,
+        after=loops.after if loops.tenants else None,
+        think_s=loops.think_s if loops.tenants else None,
         prompt_tokens=prompt_tokens,
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
@@ -249,6 +263,8 @@ def _recorded_engine(
         Conditions(stalls=(steps.stalls,), paces=(steps.paces,)),
         rows,
         arrivals,
+        start,
+        loops.tenants,
     )
 
 

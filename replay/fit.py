@@ -4,9 +4,6 @@ Pure. The instrumentation fits a step model inside the engine, step by step, and
 carries its coefficients. A window's model is their median, scaled so that it explains the busy time
 of the window exactly. Each stretch of the window then has its own pace: its busy time divided by
 the model's. Steps deviate from the model at random; the reported error gives the spread.
-
-docs/decisions/078-step-fit.md compares this with a regression over seconds and with a refit of the
-window's steps.
 """
 
 from dataclasses import dataclass
