@@ -143,20 +143,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Put the requests of all engines behind one router, in front of equal replicas."""
-    steps = [each.engine.step for each in models]
-    mean = StepModel(
-        **{
-            name: float(np.mean([getattr(each, name) for each in steps]))
-            for name in StepModel.__dataclass_fields__
-        }
-    )
-    model = replace(
-        models[0],
-        engine=replace(models[0].engine, step=mean),
-        replicas=edits.engines(recorded.replicas, len(models)),
-        router=edits.pool_router,
-    )
+    """Put the requests of all engines behind one router."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(
@@ -164,7 +151,25 @@ def _pooled(
         paces=tuple(each.paces_of(0) for each in traffic.conditions),
     )
     rows = np.concatenate(traffic.rows)[order]
+    model = pooled_model(recorded, models, edits)
     return model, _concatenated(traffic.arrivals, order), conditions, rows
+
+
+def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
+    """Return equal replicas behind one router, with the mean step model of the engines."""
+    steps = [each.engine.step for each in models]
+    mean = StepModel(
+        **{
+            name: float(np.mean([getattr(each, name) for each in steps]))
+            for name in StepModel.__dataclass_fields__
+        }
+    )
+    return replace(
+        models[0],
+        engine=replace(models[0].engine, step=mean),
+        replicas=edits.engines(recorded.replicas, len(models)),
+        router=edits.pool_router,
+    )
 
 
 def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:

@@ -10,7 +10,6 @@ indices. They cannot be traced back to the recorded keys.
 
 import json
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
@@ -41,7 +40,10 @@ class MooncakeWriter:
         """
         self._block_tokens = block_tokens
         self._unshared = unshared
-        self._shared: dict[tuple[int, int], int] = {}
+        self._shared: dict[int, tuple[list[int], int]] = {}
+        """Maps a segment's key to the numbers of a prompt and the count of them it covers."""
+        self._last: dict[tuple[int, int], int] = {}
+        """Maps the last segment and the length of a prompt to its last block, if not full."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -72,19 +74,29 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the number of each block.
 
-        A block is shared with the prompts that have the same key in the first segment that covers
-        the block. A block that no segment covers entirely is the prompt's own.
+        The blocks of the longest segment that an earlier prompt has are numbered as there. A block
+        that a segment ends within is the prompt's own, unless both prompts end with the segment.
         """
-        found = []
-        for start in range(0, prompt_tokens, self._block_tokens):
-            end = min(start + self._block_tokens, prompt_tokens)
-            segment = bisect_left(ends, end)
-            number = self._next
-            if segment < len(keys):
-                number = self._shared.setdefault((keys[segment], end), number)
-            self._next += number == self._next
-            found.append(number)
-        return found
+        size = self._block_tokens
+        whole = prompt_tokens // size
+        found: list[int] = []
+        for key in reversed(keys):
+            if key in self._shared:
+                numbers, blocks = self._shared[key]
+                found = numbers[: min(blocks, whole)]
+                break
+        more = range(self._next, self._next + whole - len(found))
+        self._next = more.stop
+        found += more
+        for key, end in zip(keys, ends, strict=True):
+            self._shared.setdefault(key, (found, end // size))
+        if not prompt_tokens % size:
+            return found
+        number = self._next
+        if ends and ends[-1] == prompt_tokens:
+            number = self._last.setdefault((keys[-1], prompt_tokens), number)
+        self._next += number == self._next
+        return [*found, number]
 
 
 def _milliseconds(received_s: float) -> int | float:
@@ -116,6 +128,8 @@ def read_mooncake(
     number = 0
     while line := file.readline(MOST_LINE_BYTES + 1):
         number += 1
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
         where = f"{name}, line {number}"
         if len(line) > MOST_LINE_BYTES:
             raise TraceError(

@@ -7,23 +7,12 @@ import click
 
 from cli.options.question import ask, nothing_found, where_option
 from cli.options.settings import config_option
-from cli.options.shared import database_option, time_options
+from cli.options.shared import block_size_option, database_option, time_options
 from cli.render import text
 from cli.render.whole_file import whole_file
-from replay.mooncake import BLOCK_TOKENS
 
 NOTHING: Final = 1
 """Exit status if there is no request to write. No file is written then."""
-
-block_size_option = click.option(
-    "--block-size",
-    "block_tokens",
-    type=click.IntRange(1, 2**20),
-    default=BLOCK_TOKENS,
-    show_default=True,
-    metavar="TOKENS",
-    help="Tokens of each block in hash_ids.",
-)
 
 
 @click.group(

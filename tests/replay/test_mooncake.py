@@ -77,20 +77,20 @@ def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
     found = _hash_ids(_written(traffic, block_tokens=block_tokens, unshared=True))
     prompts = traffic.prompt_tokens.tolist()
     assert [len(each) for each in found] == [-(-tokens // block_tokens) for tokens in prompts]
-    assert sorted({number for each in found for number in each}) == list(
-        range(len({number for each in found for number in each}))
-    )
+    used = {number for each in found for number in each}
+    assert used == set(range(len(used)))
     if traffic.prefixes is None:
-        assert len({number for each in found for number in each}) == sum(map(len, found))
+        assert len(used) == sum(map(len, found))
         return
-    keys = [
-        set(traffic.prefixes.keys[low:high].tolist())
-        for low, high in zip(traffic.prefixes.offsets, traffic.prefixes.offsets[1:], strict=False)
+    of = traffic.prefixes
+    texts = [  # of each prompt, if it has a key
+        {key // 1_000 for key in of.keys[of.offsets[row] : of.offsets[row + 1]].tolist()}
+        for row in range(len(traffic))
     ]
     for row, numbers in enumerate(found):
         for other in range(row):
             if set(numbers) & set(found[other]):
-                assert keys[row] & keys[other]
+                assert texts[row] == texts[other] != set()
 
 
 def test_times_are_milliseconds_and_whole_where_they_are() -> None:
