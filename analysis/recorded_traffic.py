@@ -19,9 +19,17 @@ from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.closed_loops import closed_loops
-from replay.conditions import Conditions
+from replay.conditions import Conditions, Stall
 from replay.engine_config import EngineConfig
-from replay.fit import COEFFICIENTS, EdgeReports, FitError, StepReports, fit_front_end, fit_steps
+from replay.fit import (
+    COEFFICIENTS,
+    EdgeReports,
+    FitError,
+    StepReports,
+    fit_front_end,
+    fit_steps,
+    stalls_of,
+)
 from replay.server_model import ServerModel
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, sample_table
@@ -260,7 +268,7 @@ def _recorded_engine(
         start.replica,
         start.engine,
         ServerModel(engine=engine, front_end=front_end),
-        Conditions(stalls=(steps.stalls,), paces=(steps.paces,)),
+        Conditions(stalls=(_stalls(samples, mine, origin_ns),), paces=(steps.paces,)),
         rows,
         arrivals,
         start,
@@ -331,6 +339,14 @@ def _acceptance(
         accepted = sum(middle**place for place in range(1, drafted + 1)) / drafted
         low, high = (middle, high) if accepted < share else (low, middle)
     return np.full(requests, low)
+
+
+def _stalls(samples: Samples, mine: BoolArray, origin_ns: int) -> tuple[Stall, ...]:
+    return stalls_of(
+        (samples.at_unix_ns[mine] - origin_ns) / _NS,
+        samples.rises("stall_s_total")[mine],
+        samples.number("longest_step_s")[mine],
+    )
 
 
 def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepReports:

@@ -10,7 +10,7 @@ import numpy as np
 from analysis.hardware_change import on_hardware
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
-from replay.conditions import Conditions, Pace, Stall
+from replay.conditions import Conditions, Pace
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
 from replay.outcome import Bind, Outcome
@@ -85,7 +85,7 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
                 if start_s <= pace.from_s < start_s + BLOCK_S
             ]
             stalls += [
-                Stall(stall.at_s + by_s, stall.for_s)
+                stall._replace(at_s=stall.at_s + by_s)
                 for stall in each.conditions.stalls_of(0)
                 if start_s <= stall.at_s < start_s + BLOCK_S
             ]

@@ -1,13 +1,13 @@
-"""Measure how far the simulator is from a real vLLM, by phase, under the same load.
+"""Measures how far the simulator's latencies are from a real vLLM's, by phase, under the same load.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
 A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
-the error of the fit and the engine's arguments are read from its telemetry. The same requests then
-go through a simulated engine with these values. Prints the distances between the two distributions
-of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error of a
-request's time, also as a share of the real mean). Front end and delivery are constants of the
-simulated server and are not fitted.
+the model's error and the engine's arguments are read from the server's telemetry. The same requests
+are then served by a simulated engine with these values. Prints the distances between the two
+distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
+error of a request's time, also as a share of the real mean). The times of the front end and of
+delivery are constants of the simulated server and are not fitted.
 """
 
 import argparse
@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from _recording import Planned, Recording, record  # type: ignore[import-not-found]
+
 from replay.engine_config import EngineConfig  # found through the path inserted above
 from replay.step_model import StepModel
 from replay.trace_csv import TraceRow
 from rig.install import NotHereError, ensure
 from rig.load import Call
-from rig.recording import Planned, Recording, record
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Tenant, Workload
@@ -36,8 +37,9 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds at the beginning in which the step model is fitted. Requests of this time are not
-compared."""
+"""Seconds at the beginning in which the step model is fitted. Requests of this period are not
+compared.
+"""
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,7 +60,7 @@ def wasserstein_s(one: Floats, other: Floats) -> float:
 
 
 def calls(seconds: float, rate_per_s: float) -> Planned:
-    """Return a Poisson load: instants, and random prompts without common prefixes."""
+    """Return a Poisson load: send times, and random prompts without common prefixes."""
     draw = random.Random(1)
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
@@ -91,7 +93,7 @@ def engine_of(recording: Recording) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """Return the coefficients fitted at the end."""
+    """Return the coefficients that were fitted last."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,
@@ -102,7 +104,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """Return the same requests at the same instants, served by the simulated engine."""
+    """Return the same requests at the same times, served by the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(

@@ -26,12 +26,13 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from _recording import Planned, Recording, record_once  # type: ignore[import-not-found]
+
 from analysis.recorded_traffic import REQUEST_COLUMNS, NotReplayableError, Recorded, recorded_of
 from analysis.what_if import POINTS, WhatIfQuestion, predict
 from replay.edits import Edits, Rate
 from rig.install import NotHereError, ensure
 from rig.load import Call
-from rig.recording import Planned, Recording, record_once
 from simulator.dataset import table_of
 from store.queries import Window
 from telemetry.engines import EngineSample

@@ -299,7 +299,10 @@ def _scaled(
         first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
     )
     if received_s.size:
-        moved_s = np.clip(moved_s, received_s[0], received_s[-1])
+        # Reflected at the ends: moved to the end itself, the copies would arrive in one burst.
+        first_s, last_s = received_s[0], received_s[-1]
+        moved_s = first_s + np.abs(moved_s - first_s)
+        moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)
     order = np.argsort(moved_s, kind="stable")
     return rows[places][order], moved_s[order]
 

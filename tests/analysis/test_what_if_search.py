@@ -39,8 +39,8 @@ def question(edits: Edits = Edits()) -> WhatIfQuestion:  # noqa: B008 -- immutab
 
 
 def test_each_value_of_a_sweep_gets_its_prediction() -> None:
-    points = sweep(recorded(), question(), sweep_of("max_num_seqs=12..96"), draws=2)
-    assert [each.value for each in points] == ["12", "24", "48", "96"]
+    points = sweep(recorded(), question(), sweep_of("max_num_seqs=3..24"), draws=2)
+    assert [each.value for each in points] == ["3", "6", "12", "24"]
     waits = [each.answer.predicted["queue_s"]["p99"].value for each in points]
     assert all(value is not None for value in waits)
     assert waits == sorted(waits, reverse=True)  # type: ignore[type-var]
@@ -67,14 +67,20 @@ def test_ranges_of_factors_have_a_constant_ratio() -> None:
     assert sweep_of("rate=1x..4x").values[::4] == ["1x", "2x", "4x"]
     assert sweep_of("max-num-seqs=16..512").values == ["16", "32", "64", "128", "256", "512"]
     assert sweep_of("max_num_seqs=16..100").values == ["16", "32", "64", "100"]
-    assert len(sweep_of("num_gpu_blocks=1..1000000").values) <= 24
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *("", "max_num_seqs", "max_num_seqs=", "max_num_seqs=4", "max_num_seqs=8..4"),
-        *("max_num_seqs=0..4", "router=a,b", "rate=1x,fast", "replicas=1,x", "rate=1.1.1..2"),
+        *(
+            "num_gpu_blocks=1..1000000",
+            "max_num_seqs=0..4",
+            "router=a,b",
+            "rate=1x,fast",
+            "replicas=1,x",
+            "rate=1.1.1..2",
+        ),
         "max_num_seqs=" + ",".join(str(value) for value in range(1, MOST_POINTS + 2)),
     ],
 )

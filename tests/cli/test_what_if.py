@@ -87,14 +87,14 @@ def test_too_many_requests_are_refused_before_they_are_read(
     ("words", "reason"),
     [
         ([], "no change is given"),
-        (["--set", "max_num_seqs"], "must be ARG=VALUE"),
+        (["--set", "max_num_seqs"], "must be NAME=VALUE"),
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
         (["--rate", "fast"], "must be a factor"),
         (["--rate", "0x"], "allowed: more than 0x"),
         (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
         (["--prompt", "tenant=acme:2x"], "must be a factor"),
-        (["--replicas", "0"], "allowed: at least 1"),
+        (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
     ],
 )
 def test_wrong_usage_says_what_is_allowed(
