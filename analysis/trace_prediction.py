@@ -169,15 +169,47 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
     if drafted:
         mean = float(np.mean(np.concatenate(drafted)))
         trace = replace(trace, acceptance=np.full(len(trace), mean))
+    model = pooled_model(recorded, [each.model for each in recorded.engines], edits)
     pool = replace(
         recorded.engines[0],
-        model=pooled_model(recorded, [each.model for each in recorded.engines], edits),
-        conditions=Conditions(),
+        model=model,
+        conditions=_repeated(recorded, float(trace.received_s[-1]), model.replicas),
         rows=np.arange(len(trace)),
         arrivals=trace,
         waiting=(),
     )
     return replace(recorded, engines=[pool], tenants=(), lead_s=0.0)
+
+
+def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
+    """Return the stalls and paces of the window's engines, repeated over the trace."""
+    window = recorded.window
+    period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
+    shifts_s = (np.arange(0.0, length_s + period_s, period_s) - recorded.lead_s).tolist()
+
+    def counted(at_s: float) -> bool:
+        return 0 <= at_s - recorded.lead_s < period_s
+
+    stalls, paces = [], []
+    for number in range(replicas):
+        its = recorded.engines[number % len(recorded.engines)].conditions
+        stalls.append(
+            tuple(
+                each._replace(at_s=each.at_s + by_s)
+                for by_s in shifts_s
+                for each in its.stalls_of(0)
+                if counted(each.at_s)
+            )
+        )
+        paces.append(
+            tuple(
+                each._replace(from_s=each.from_s + by_s)
+                for by_s in shifts_s
+                for each in its.paces_of(0)
+                if counted(each.from_s)
+            )
+        )
+    return Conditions(stalls=tuple(stalls), paces=tuple(paces))
 
 
 class _Window:

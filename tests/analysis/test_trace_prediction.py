@@ -14,6 +14,7 @@ from replay.arrivals import Arrivals, Prefixes
 from replay.edits import Edits, Rate
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
+from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
@@ -24,29 +25,32 @@ ENGINE = EngineConfig(max_num_seqs=64, enable_prefix_caching=False)
 
 
 @cache
-def simulated(rate_per_s: float, seed: int, replicas: int = 1) -> tuple[Dataset, Window]:
+def simulated(
+    rate_per_s: float, seed: int, replicas: int = 1, stalls: bool = False
+) -> tuple[Dataset, Window]:
     config = FleetConfig(
         duration_s=LEAD_S + SECONDS,
         seed=seed,
         replicas=replicas,
         engine=ENGINE,
         workload=Workload(rate_per_s=rate_per_s),
+        faults=(Fault(cause="engine_stall", start_s=0.0),) if stalls else (),
     )
     start_ns = config.started_unix_ns
     return run(config), Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
 
 
 @cache
-def recorded(replicas: int = 1) -> Recorded:
-    data, window = simulated(3.0 * replicas, 11, replicas)
+def recorded(replicas: int = 1, stalls: bool = False) -> Recorded:
+    data, window = simulated(3.0 * replicas, 11, replicas, stalls)
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     return recorded_of(requests, data.sample_table(), data.starts, window)
 
 
 @cache
-def trace(rate_per_s: float) -> tuple[Arrivals, dict[str, Any]]:
+def trace(rate_per_s: float, stalls: bool = False) -> tuple[Arrivals, dict[str, Any]]:
     """Return requests that were never seen by the window's fleet, and their true latencies."""
-    table = simulated(rate_per_s, 12)[0].request_table()
+    table = simulated(rate_per_s, 12, stalls=stalls)[0].request_table()
     whole = np.asarray(table["output_tokens"].fill_null(0)) > 0
     received_ns, prompts, answers = (
         np.asarray(table[name].fill_null(0))[whole]
@@ -61,11 +65,16 @@ def trace(rate_per_s: float) -> tuple[Arrivals, dict[str, Any]]:
 
 
 def answer(
-    arrivals: Arrivals, edits: Edits = UNCHANGED, replicas: int = 1, draws: int = 3
+    arrivals: Arrivals,
+    edits: Edits = UNCHANGED,
+    replicas: int = 1,
+    draws: int = 3,
+    stalls: bool = False,
 ) -> TraceAnswer:
     known = load([OBJECTIVES]).objectives
-    question = WhatIfQuestion(recorded(replicas).window, edits, {}, known, usd_per_hour=2.0)
-    return predict_trace(recorded(replicas), question, arrivals, draws)
+    fleet = recorded(replicas, stalls)
+    question = WhatIfQuestion(fleet.window, edits, {}, known, usd_per_hour=2.0)
+    return predict_trace(fleet, question, arrivals, draws)
 
 
 @pytest.mark.parametrize("rate_per_s", [2.0, 4.5])
@@ -121,6 +130,12 @@ def test_a_fleets_engines_form_a_pool() -> None:
     found = answer(arrivals, replicas=2, draws=0)
     assert found.engines == 2
     assert found.usd_per_hour == 2.0
+
+
+def test_stalls_of_the_window_are_repeated_over_the_trace() -> None:
+    arrivals, truth = trace(2.0, stalls=True)
+    found = answer(arrivals, draws=0, stalls=True).predicted["itl_max_s"]["p99"].value
+    assert found == pytest.approx(np.quantile(truth["itl_max_s"], 0.99), rel=0.3)
 
 
 def test_requests_that_do_not_fit_are_rejected() -> None:
