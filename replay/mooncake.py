@@ -23,7 +23,7 @@ BLOCK_TOKENS: Final = 512
 MOST_LINE_BYTES: Final = 4 * 2**20
 """Maximum length of a line: a prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
 MOST_HASH_IDS: Final = 10_000_000
-"""Maximum number in all lines together. They need up to 0.5 GiB while they are read."""
+"""Maximum number in all lines together. They need up to 0.8 GiB while they are read."""
 _SHOWN_CHARACTERS: Final = 40
 
 
@@ -233,11 +233,11 @@ class _Columns:
     def arrivals(self) -> Arrivals:
         """Return the requests."""
         return Arrivals(
-            received_s=np.array(self.received_ms) / 1e3,
-            prompt_tokens=np.array(self._prompt_tokens),
-            output_tokens=np.array(self._output_tokens),
+            received_s=np.asarray(self.received_ms) / 1e3,
+            prompt_tokens=np.asarray(self._prompt_tokens),
+            output_tokens=np.asarray(self._output_tokens),
             prefixes=_shared_prefixes(
-                np.array(self._keys), np.array(self._ends), np.array(self._counts)
+                np.asarray(self._keys), np.asarray(self._ends), np.asarray(self._counts)
             )
             if self._hashed
             else None,
