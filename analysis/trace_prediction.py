@@ -82,11 +82,18 @@ class TraceAnswer:
         return self.requests / self.length_s if self.length_s > 0 else None
 
     @property
+    def throughput_rps(self) -> float | None:
+        """Return the mean rate of the requests that are not rejected."""
+        return (
+            None if self.rate_rps is None else self.rate_rps * (1 - self.rejected / self.requests)
+        )
+
+    @property
     def usd_per_1000_requests(self) -> float | None:
         """Return the cost of 1,000 requests; None if the engines cannot keep up."""
-        if self.usd_per_hour is None or self.rate_rps is None or self.saturated:
+        if self.usd_per_hour is None or not self.throughput_rps or self.saturated:
             return None
-        return self.usd_per_hour / (3.6 * self.rate_rps)
+        return self.usd_per_hour / (3.6 * self.throughput_rps)
 
 
 def predict_trace(

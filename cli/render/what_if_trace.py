@@ -15,6 +15,7 @@ from cli.render.what_if import (
     predicted_cells,
     share,
 )
+from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def trace_json(answer: TraceAnswer) -> dict[str, Any]:
             name: {point: each._asdict() for point, each in points.items()}
             for name, points in answer.predicted.items()
         } | {
+            "throughput_rps": answer.throughput_rps,
             "usd_per_hour": answer.usd_per_hour,
             "usd_per_1000_requests": answer.usd_per_1000_requests,
             "rejected": answer.rejected,
@@ -64,7 +66,7 @@ def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
     rate = "" if answer.rate_rps is None else f", {answer.rate_rps:.3g} requests/s"
     found = [
         f"What would {name} do{edits}?",
-        f"{answer.requests:,} requests in {text.seconds(answer.length_s)}{rate}",
+        f"{answer.requests:,} requests in {length(int(answer.length_s * 1e9))}{rate}",
         f"Engines as fitted to {window.requests:,} requests received {text.span(window.window)}",
     ]
     if window.simulated:

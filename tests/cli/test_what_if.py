@@ -158,7 +158,7 @@ def test_a_trace_is_replayed_on_the_engines_of_the_range(
     result = ask("--trace", str(path))
     assert result.exit_code == 0
     assert "What would trace.jsonl do?" in result.stdout
-    assert "200 requests in 49.8 s, 4.02 requests/s" in result.stdout
+    assert "200 requests in 49.8s, 4.02 requests/s" in result.stdout
     assert "measured" not in result.stdout
     assert "assumed: no prompt hits the prefix cache" in result.stdout
     found = json.loads(ask("--trace", str(path), "--replicas", "2", "--format", "json").stdout)
