@@ -1,5 +1,6 @@
 """`tailspan trace`: recorded requests as a trace file for benchmark clients and replays."""
 
+import json
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -7,12 +8,18 @@ import click
 
 from cli.options.question import ask, nothing_found, where_option
 from cli.options.settings import config_option
-from cli.options.shared import block_size_option, database_option, time_options
+from cli.options.shared import block_size_option, database_option, format_option, time_options
 from cli.render import text
 from cli.render.whole_file import whole_file
 
 NOTHING: Final = 1
 """Exit status if there is no request to write. No file is written then."""
+_WITHOUT_PREFIXES: Final = {
+    "unshared": "hash_ids: no two prompts share a block, because shared prefixes are not recorded",
+    None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
+    " --hash-ids unshared.",
+}
+"""Notes on `hash_ids`, by what was written."""
 
 
 @click.group(
@@ -59,7 +66,9 @@ Examples:
     " unshared writes numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and"
     " Dynamo's replay require hash_ids.",
 )
+@format_option("The notes on standard error: text, or one JSON object.")
 def export(
+    form: str,
     output: Path,
     block_tokens: int,
     hash_ids: Literal["recorded", "unshared"],
@@ -93,18 +102,24 @@ def export(
                 shared = shared or part.arrivals.prefixes is not None
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-        missing = f"{left_out:,} requests left out: without prompt or answer tokens"
         if not written:
-            click.echo(missing if left_out else nothing_found(question), err=True)
+            note = _left_out(left_out) if left_out else nothing_found(question)
+            click.echo(_json(0, left_out, None) if form == "json" else note, err=True)
             click.get_current_context().exit(NOTHING)
+    kind = "recorded" if shared else "unshared" if hash_ids == "unshared" else None
+    if form == "json":
+        click.echo(_json(written, left_out, kind), err=True)
+        return
     click.echo(f"{written:,} requests received {text.span(question.window)}", err=True)
     if left_out:
-        click.echo(missing, err=True)
-    if hash_ids == "unshared" and not shared:
-        click.echo("hash_ids: no two prompts share a block (--hash-ids unshared)", err=True)
-    elif not shared:
-        click.echo(
-            "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
-            " --hash-ids unshared.",
-            err=True,
-        )
+        click.echo(_left_out(left_out), err=True)
+    if kind != "recorded":
+        click.echo(_WITHOUT_PREFIXES[kind], err=True)
+
+
+def _left_out(number: int) -> str:
+    return f"{number:,} requests left out: without prompt or answer tokens"
+
+
+def _json(written: int, left_out: int, hash_ids: str | None) -> str:
+    return json.dumps({"requests": written, "left_out": left_out, "hash_ids": hash_ids})

@@ -159,7 +159,7 @@ def what_if(
             " --sweep, --find, --trace"
         )
     try:
-        trace = trace_file and read_trace(trace_file, block_tokens, MOST_REQUESTS)
+        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
     asked_about = ask(**asked)

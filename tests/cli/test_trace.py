@@ -14,7 +14,7 @@ from tests.cli.conftest import START_S
 @pytest.fixture
 def recorded(fill: Callable[..., None], request_row: Callable[..., Any]) -> None:
     """Four requests: two of acme, one of globex, and one that was rejected."""
-    shapes = [
+    shapes: list[tuple[int, dict[str, Any]]] = [
         (0, {"tenant": "acme", "prompt_tokens": 700, "output_tokens": 5}),
         (1_500_000_000, {"tenant": "globex", "prompt_tokens": 100, "output_tokens": 8}),
         (1_500_250_000, {"tenant": "acme", "prompt_tokens": 513, "output_tokens": 1}),
@@ -55,6 +55,11 @@ def test_unshared_hash_ids_have_one_number_for_each_block(exported: Callable[...
     found = [each["hash_ids"] for each in _lines(result.stdout)]
     assert found == [[0, 1, 2], [3], [4, 5, 6]]
     assert "no two prompts share a block" in result.stderr
+
+
+def test_notes_may_be_json(exported: Callable[..., Result]) -> None:
+    notes = json.loads(exported("--format", "json").stderr)
+    assert notes == {"requests": 3, "left_out": 1, "hash_ids": None}
 
 
 def test_requests_are_selected_by_label(exported: Callable[..., Result]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.what_if import METRICS, POINTS
+from analysis.what_if import POINTS
+from analysis.window_replay import METRICS
 from cli.main import tailspan
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
