@@ -1,4 +1,5 @@
-"""Charts of a bill: its parts, its cost over time, and when self-hosting is cheaper. Pure."""
+"""Draw the charts of a bill: its parts, the cost over time, and the rate at which self-hosting is
+cheaper. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,14 +21,14 @@ from ui.views.cost.read import DIMENSIONS, Step
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""Share of the bill. Smaller parts would be invisible."""
+"""Minimum share of the bill for a part to be drawn. A smaller part would be invisible."""
 REST: Final = "all others"
 UNTOLD: Final = "not told"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill, which starts at the end of the previous part."""
+    """A part of the bill. On the chart, it starts at the end of the previous part."""
 
     name: str
     usd: float
@@ -36,17 +37,19 @@ class Part:
 
 
 MEANINGS: Final = {
-    "answers": "the requests’ share of their engines’ steps",
-    "lost answers": "the share of requests that were aborted or failed",
-    "recomputed": "work that was repeated after an eviction",
-    "idle": "time in which engines were up but between steps",
+    "answers": "the requests’ share of the cost of their engines’ steps",
+    "lost answers": "the same share, for requests that were aborted or failed",
+    "recomputed": "engine time for work that was repeated after an eviction",
+    "idle": "time in which engines were up but executed no step",
     "loading": "time from the start of a process until its engine was ready",
     "unbilled": "busy time of requests that have not ended, or whose account was lost",
 }
 
 
 def parts(line: Line) -> list[Part]:
-    """Return the parts whose sum is the bill, in order, without invisible parts."""
+    """Return the parts of the bill in order, without parts that are too small to see. All parts sum
+    to the bill.
+    """
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -69,7 +72,7 @@ def _sizes(line: Line) -> dict[str, float]:
 
 
 def waterfall(line: Line) -> go.Figure:
-    """Draw the parts from top to bottom, and their sum below them."""
+    """Draw the parts from top to bottom, and the bill below them."""
     figure = go.Figure()
     found = parts(line)
     for part in found:
@@ -195,7 +198,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
 def break_even(
     even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[Comparison]
 ) -> go.Figure:
-    """Draw dollars per hour by requests per second: self-hosted and the managed API."""
+    """Draw the cost per hour of self-hosting and of the managed API, by requests per second."""
     per_request = sum(each.usd for each in compared) / sum(
         each.tokens.requests for each in compared
     )
@@ -225,7 +228,7 @@ def break_even(
             annotation={
                 "text": f"{name} {wording.number(rps)}/s",
                 "yref": "paper",
-                # The labels are in separate rows, because they may be close together.
+                # The labels are on different heights, because they may be close together.
                 "y": 1.0 + 0.1 * place,
                 "yanchor": "bottom",
                 "xanchor": "left" if rps < most * 0.6 else "right",

@@ -1,4 +1,5 @@
-"""Samples of many engines as a grid per measure: one row per replica, one column per bin.
+"""Convert the samples of many engines to one grid per measure: one row per replica, one column per
+bin.
 
 Pure. A gauge's cell is the maximum in the bin, summed over the replica's engines. A counter's cell
 is the increase. Each process of an engine counts a part of the work, so the rates are summed.
@@ -28,10 +29,10 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with waiting requests. It is shown as text only."""
+"""Key of the share of samples with waiting requests. The page shows this measure only as text."""
 
 Grid = FloatArray
-"""(replicas, bins); NaN where there is no sample."""
+"""(replicas, bins); Grids by measure. A cell without a sample is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _places(told, replicas)
     engine = told.number("engine").astype(np.int64)
     process = told.number("process").astype(np.int64)
-    # Encode each row as one number, because numpy is slow at comparing rows of several columns.
+    # Encode each row as one number, because numpy compares rows of several columns slowly.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(told) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -207,7 +208,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum per cell; NaN for a cell without a known value."""
+    """Return the sum per cell, NaN for a cell without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

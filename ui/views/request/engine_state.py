@@ -1,4 +1,4 @@
-"""The state of an engine and its GPUs during a request, as strips on the request's axis.
+"""Convert the samples of an engine and its GPUs during a request to strips on the request's axis.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
 sample. A quantity without samples has no strip.
@@ -46,11 +46,12 @@ class Strip:
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value of 100 %, if the quantity has one."""
+    """The value that is 100 %, or None."""
 
 
 def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return waiting, running, KV cache, prefill tokens per step, longest step.
+    """Return the strips of an engine: waiting, running, KV cache, prefill tokens per step, longest
+    step.
 
     Args:
         table: samples of one engine, with `ENGINE_COLUMNS`.
@@ -81,7 +82,8 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return memory bandwidth, active multiprocessors and clock as shares of their maximum.
+    """Return the strips of GPUs: memory bandwidth, active multiprocessors and clock, as shares of
+    their maxima.
 
     Args:
         table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
@@ -106,13 +108,13 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return why the GPUs' clocks were throttled, in a sentence; None without samples.
+    """Return a sentence about why the GPUs' clocks were throttled, or None without samples.
 
     Args:
         table: samples with `GPU_COLUMNS`.
         from_unix_ns: the start of the request.
-        to_unix_ns: the end of the request. The first sample after the end covers the last part of
-            the request.
+        to_unix_ns: the end of the request. The first sample after the end is included, because it
+            covers the end of the request.
     """
     rows = [
         (gpu, at, reasons)

@@ -27,13 +27,14 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material
 
 INCREASE_HELP: Final = (
-    "The difference between the slow requests of the range and of the baseline, in the order of a "
-    "request's phases. The parts sum to the increase."
+    "By how much each part of the slow requests' latency grew from the baseline to the range, in "
+    "the order of a request's phases. The parts sum to the increase."
 )
 SHAPE_HELP: Final = (
     "Each cell counts requests by time of receipt and latency. The lines below show the state "
     "of the engines. Shaded: the baseline. Drag over a time range to zoom in, explain it, make it "
-    "the baseline or list its requests. A triangle is the start of an engine. The dashed line is "
+    "the baseline or list its requests. A triangle marks the start of an engine. The dashed line "
+    "is "
     "the SLO’s threshold."
 )
 GREW: Final = (
@@ -41,8 +42,9 @@ GREW: Final = (
     "to see why."
 )
 HITS_HELP: Final = (
-    "How much likelier a request of this kind is to be slow than other requests. Kinds that chance "
-    "can explain are omitted. The slow requests are not always the cause of the slowness."
+    "How many times likelier a request of this kind is to be slow than other requests. Kinds "
+    "whose difference may be chance are omitted. The kind of request that is slow may not be the "
+    "cause of the slowness."
 )
 
 
@@ -113,14 +115,17 @@ def _answer(context: Context, told: Explanation, found: Material) -> None:
 
 
 def _shape(context: Context, told: Explanation, found: Material) -> None:
-    """Draw the whole distribution. Dragging selects a range to compare with the time before it."""
+    """Draw the whole distribution of the latency. The reader can drag over a range to compare it
+    with the time before.
+    """
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own chart, so that the selection box does not stay on the next range.
+    # Each range has its own chart key, so that the selection box does not stay when the range
+    # changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -146,8 +151,7 @@ def _shape(context: Context, told: Explanation, found: Material) -> None:
 
 
 def _baseline_choice(view: View, told: Explanation, found: Material) -> None:
-    """Offer to explain the whole incident, if the view shows only a part of it or another
-    baseline."""
+    """Offer to explain the whole incident, if the view shows a different range or baseline."""
     incident = incident_links.named(view, found.incidents)
     if incident is None or view.incident is not None:
         return
@@ -157,16 +161,16 @@ def _baseline_choice(view: View, told: Explanation, found: Material) -> None:
         href = html.escape(link(View(last=None, page=view.page, incident=name, equals=view.equals)))
         st.html(
             f"<p class='note'><a class='action' href='{href}' target='_self'>"
-            "Before the incident</a> compares the incident, from its start, with the time before"
-            " it.</p>"
+            "Before the incident</a> compares the incident, from its start, with the time before "
+            "the incident.</p>"
         )
 
 
 def _explaining(found: Material, view: View, stretch: Window) -> View:
     """Return the view that explains a part of the chart.
 
-    The baseline is the charted time before the part, if it is at least as long and without an
-    incident, because an incident is not usual. Otherwise it is the default baseline.
+    The baseline is the time on the chart before this part, if that time is at least as long as the
+    part and had no incident. Otherwise the view has the default baseline.
     """
     before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
@@ -215,7 +219,7 @@ def _increase(told: Explanation) -> None:
 
 
 def _wider(view: View) -> None:
-    """Link to the next longer range, because this range has too little data."""
+    """Draw a link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

@@ -1,4 +1,4 @@
-"""The texts of the Root cause page.
+"""Write the texts of the Root cause page.
 
 Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
 in causes, actions, evidence and doubts.
@@ -18,7 +18,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""The sentence omits an unexplained share below this value."""
+"""Minimum unexplained share of the increase that the sentence mentions."""
 
 DAY_S: Final = 86_400
 
@@ -27,7 +27,7 @@ _PLACES: Final = {"replica": "on", "region": "in", "model": "to", "route": "to"}
 
 
 def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
-    """Return the verdict: what rose, by how much, since when, for how many requests."""
+    """Return the verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (
@@ -73,7 +73,7 @@ def _previous(told: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict, in the same words as the command and the alert."""
+    """Return the incident and its verdict, with the same text as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -88,7 +88,9 @@ def _lasted(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(told: Explanation) -> str:
-    """Return compliance with the objectives for this latency; empty if there are none."""
+    """Return compliance with the objectives for this latency, or an empty string without
+    objectives.
+    """
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -101,7 +103,7 @@ def attained(told: Explanation) -> str:
 
 
 def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
-    """Return a sentence if requests are still slow although nothing changed; otherwise None."""
+    """Return a sentence if requests are still slow although nothing changed, otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -117,7 +119,7 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 
 
 def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return which ranges were compared, and why the baseline is before an incident."""
+    """Return a sentence about the compared ranges, and why the baseline ends before an incident."""
     window, baseline = told.question.window, told.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -155,12 +157,12 @@ def reason(told: Explanation) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now, and its actions.
+    """Return the evidence for a cause: a table of numbers before and now, and the actions to try.
 
     Args:
         cause: the cause.
-        with_levers: whether to include the actions; the page already shows the actions of the first
-            cause elsewhere.
+        with_levers: whether to include the actions. The page shows the actions of the first cause
+            elsewhere.
     """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
@@ -184,7 +186,9 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title. It omits the share, so that it stays the same on each refresh."""
+    """Return a cause's title. The title omits the share, so that it stays the same on each
+    refresh.
+    """
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     shown[0] = shown[0][0].upper() + shown[0][1:]
@@ -192,7 +196,9 @@ def title(cause: Cause) -> str:
 
 
 def hits(told: Explanation) -> str:
-    """Return the kinds of requests that are slow more often, and how many kinds were tested."""
+    """Return the kinds of requests that are slow more often, and the number of kinds that were
+    tested.
+    """
     shown = told.dimensions[:MOST_HITS]
     tested = wording.counted(told.dimensions_tested, "kind") + " of request"
     if not shown:
@@ -219,7 +225,9 @@ def _times(ratio: float) -> str:
 
 
 def _kind(hit: RiskRatio) -> str:
-    """Return a kind of request: `acme requests with 0–63 output tokens on r2`."""
+    """Return the name of a kind of request, such as `acme requests with 0–63 output tokens on
+    r2`.
+    """
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's value contains an ampersand
         names, values = [hit.dimension], [hit.value]
@@ -241,7 +249,7 @@ def _value(value: str) -> str:
 
 
 def doubts(told: Explanation) -> str:
-    """Return the reasons to doubt the verdict."""
+    """Return the reasons to doubt the verdict, as HTML."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
     )

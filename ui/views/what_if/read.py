@@ -1,4 +1,4 @@
-"""The What if page's reads: the present arguments, and the prediction for a change."""
+"""Read the present configuration, and predict the effect of a change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ui.kit.store_reads import is_simulated
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The arguments in force, which the controls begin with."""
+    """The present configuration. The controls begin with these values."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -27,7 +27,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The data of the page. `problem` is why there is no prediction, or None."""
+    """The data of the page. Without a prediction, `problem` is the reason."""
 
     present: Present | None
     answer: WhatIfAnswer | None
@@ -44,15 +44,16 @@ def read_what_if(
     objectives: Sequence[Objective],
     prices: PriceList,
 ) -> Asked:
-    """Fit the engines of a range, and predict the change if there is one.
+    """Fit the engines of a range, and predict the effect of the change if there is one.
 
     Args:
         engine: from `open_database`.
         window: the range.
-        equals: labels of the reported requests.
-        change: texts of `replay.edits`, separated by commas; empty for none.
-        objectives: those in force.
-        prices: the current ones.
+        equals: the labels of the requests to report.
+        change: texts that `replay.edits` parses, separated by commas, or an empty string for no
+            change.
+        objectives: the current objectives.
+        prices: the current prices.
     """
     present, answer, problem = None, None, None
     try:

@@ -105,7 +105,7 @@ def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
     said = markup(test)
     assert "The cost is unknown" in said
-    assert "“Abacus &lt;b&gt;9000”, which has no price: 50 requests not in the bill" in said
+    assert "“Abacus &lt;b&gt;9000”, which has no price, so the bill omits its 50 requests" in said
     assert "$0" not in said
     assert 'match: "Abacus <b>9000", usd_per_hour: 1.50' in test.code[0].value
     assert "--prices prices.yaml" in test.code[1].value
