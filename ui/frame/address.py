@@ -39,7 +39,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Current page names by former page names, because older links have the former ones."""
+"""Present page names by former page names, because older links contain former page names."""
 
 
 LONGEST_INCIDENT: Final = 2_000

@@ -15,7 +15,7 @@ too."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """Return CSV lines, one per point: series, position on the x axis, value in base units,
+    """Return a CSV line for each point: series, position on the x axis, value in base units,
     displayed text.
 
     Times are in the reader's time zone, as on the chart's axis. The header names the zone.

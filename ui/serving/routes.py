@@ -77,7 +77,7 @@ _BELOW: Final = {
 Admission = Callable[[Scope, str], Response | None]
 """A function of a request and its path below the base path.
 
-It returns None if the reader is admitted, else the response.
+It returns None if the reader is admitted, otherwise the response to send.
 """
 
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ui.frame.pages import BY_KEY
 
 FAILED: Final = "sign_in"
-"""Query parameter: the last sign-in failed."""
+"""Query parameter that is set if the last sign-in failed."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
 KEPT_S: Final = 900

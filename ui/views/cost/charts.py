@@ -137,7 +137,9 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
 
 
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the cost per hour by a label's values: the most expensive, and the rest as one."""
+    """Draw the cost per hour by the values of a label. All values except the most expensive are
+    drawn as one.
+    """
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
         for step in steps
@@ -271,7 +273,7 @@ def table_rows(
     """Return the cost per group for a CSV: unrounded dollars, empty if unknown.
 
     Args:
-        groups: by one label.
+        groups: the costs, grouped by one label.
         label: its name.
         bill: the bill that contains these costs.
         managed_usd: managed price of each group's tokens, by its labels.

@@ -132,9 +132,9 @@ def fleet(
         bins: the grids' columns.
         over_time: (replicas, bins) by measure.
         whole: (replicas, 1) over the whole range, by measure.
-        traffic: by replica.
-        imbalance: from `imbalance_of`.
-        facts: by replica.
+        traffic: the requests of each replica.
+        imbalance: the result of `imbalance_of`.
+        facts: the facts about each replica.
     """
     slow = {hit.value: hit for hit in (imbalance.hits if imbalance else ())}
     found = []

@@ -159,7 +159,7 @@ def _sentence(bound: Bound, window: Window) -> str:
     said = said.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio
     if stall is None:
-        return f"{said} The cause of the rest of the time is unknown."
+        return f"{said} The cause of the remaining time is unknown."
     if stall >= STALLING:
         return (
             f"{said} Scheduled work does not explain {wording.percent(stall)} of the step time:"

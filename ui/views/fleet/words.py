@@ -92,7 +92,9 @@ def thinned_requests(one_in: int) -> str | None:
 
 
 def configurations(groups: Sequence[Group]) -> str:
-    """Return the configurations, with their differences from the most common one."""
+    """Return a table of the configurations, with their differences from the most common
+    configuration.
+    """
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)

@@ -1,6 +1,6 @@
 """Compute percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-A small number of requests is read individually. For a larger number, rollups are read, whose
+A small number of requests is read individually. For a larger number, rollups are read, and
 percentiles are within 1 %.
 """
 

@@ -53,7 +53,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     """Return the state of the SLOs.
 
     Args:
-        found: at least one state.
+        found: the states of the objectives, at least one.
         requests: number of requests in the range, including requests that no objective counts.
         length_s: length of the selected range.
         zone: the reader's time zone.

@@ -67,7 +67,7 @@ class Found:
 
 
 def read(context: Context) -> Found:
-    """Read the request in the address, if there is one."""
+    """Read the request that the address names, if any."""
     asked = context.view.request
     return Found() if asked is None else _find(context.engine, asked)
 

@@ -25,7 +25,7 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
     """Return the headline for a table of requests.
 
     Args:
-        table: at least one row, with ttft_s and e2e_s.
+        table: the requests, at least one, with the columns ttft_s and e2e_s.
         matrix: the result of phases.layers for the table.
         length_s: length of the range in which the requests were received.
         equals: the filters as values by label.
