@@ -56,8 +56,8 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
         index: (n,) bin of each request.
         bins: number of bins.
     """
-    told = ~np.isnan(values_s)
-    values, index = values_s[told], index[told]
+    known = ~np.isnan(values_s)
+    values, index = values_s[known], index[known]
     order = np.lexsort((values, index))
     ordered = values[order]
     starts = np.searchsorted(index[order], np.arange(bins + 1))
@@ -92,12 +92,12 @@ class Estimate:
 
 def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
     """Return the percentile of all values."""
-    told = values_s[~np.isnan(values_s)]
+    known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
-    interval = rank_interval(told, wanted)
+    interval = rank_interval(known, wanted)
     if interval is None:
-        return Estimate(told.size, None, None, None)
-    return Estimate(told.size, quantile(told, wanted), *interval)
+        return Estimate(known.size, None, None, None)
+    return Estimate(known.size, quantile(known, wanted), *interval)
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:

@@ -151,11 +151,11 @@ def per_bin(
         first_unix_s=bins.first_unix_ns // SECOND_NS,
     )
     assert found is not None
-    told = found.quantiles(latency, _ranks)
+    quantiles = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, told.number.size)  # one group; empty if there are no requests
-    values[:both], number[:both] = told.value_s[:both], told.number[:both]
+    both = min(bins.count, quantiles.number.size)  # one group; empty if there are no requests
+    values[:both], number[:both] = quantiles.value_s[:both], quantiles.number[:both]
     return Percentiles(
         number,
         {
@@ -178,14 +178,14 @@ def _ranks(number: IntArray) -> IntArray:
 def _estimate(engine: Engine, window: Window, equals: Mapping[str, str], latency: str) -> Estimate:
     found = rollups(engine, window, equals=equals, unless=_unless(latency))
     assert found is not None
-    told = found.quantiles(latency, _ranks)
-    if not told.number.size:
+    quantiles = found.quantiles(latency, _ranks)
+    if not quantiles.number.size:
         return Estimate(0, None, None, None)
     place = 3 * list(QUANTILES).index("p99")
     value, low, high = (
-        None if np.isnan(each) else float(each) for each in told.value_s[0, place : place + 3]
+        None if np.isnan(each) else float(each) for each in quantiles.value_s[0, place : place + 3]
     )
-    return Estimate(int(told.number[0]), value, low, high)
+    return Estimate(int(quantiles.number[0]), value, low, high)
 
 
 def _slowest(

@@ -23,7 +23,7 @@ MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
 """Minimum share of the bill for a part to be drawn. A smaller part would be invisible."""
 REST: Final = "all others"
-UNTOLD: Final = "not told"
+UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ def waterfall(line: Line) -> go.Figure:
     found = parts(line)
     for part in found:
         share = wording.exact_percent(part.usd / line.bill_usd)
-        told = f"{part.name}: {wording.usd(part.usd)}, {share} of the bill<br>{part.meaning}"
+        text = f"{part.name}: {wording.usd(part.usd)}, {share} of the bill<br>{part.meaning}"
         figure.add_trace(
-            _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, told)
+            _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, text)
         )
     sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of all parts"
     figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, "#85817a", "", sum_))
@@ -107,7 +107,7 @@ def waterfall(line: Line) -> go.Figure:
     return figure
 
 
-def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: str) -> go.Bar:
+def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, text: str) -> go.Bar:
     return go.Bar(
         y=[name],
         x=[usd],
@@ -117,8 +117,8 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: 
         text=[f"{wording.usd(usd)}{f'  {share}' if share else ''}"],
         textposition="outside",
         cliponaxis=False,
-        customdata=[told.replace("<br>", "; ")],
-        hovertemplate=f"{told}<extra></extra>",
+        customdata=[text.replace("<br>", "; ")],
+        hovertemplate=f"{text}<extra></extra>",
         showlegend=False,
         name=name.removeprefix("<b>").removesuffix("</b>"),
     )
@@ -126,13 +126,13 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: 
 
 def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Figure:
     """Draw the engines' cost per hour by cost category."""
-    told = [step for step in steps if step.line is not None]
+    known = [step for step in steps if step.line is not None]
     figure = go.Figure()
     for name in MEANINGS:
-        usd = [_sizes(step.line)[name] for step in told if step.line is not None]
-        whole = sum(step.line.bill_usd for step in told if step.line is not None)
+        usd = [_sizes(step.line)[name] for step in known if step.line is not None]
+        whole = sum(step.line.bill_usd for step in known if step.line is not None)
         if sum(map(abs, usd)) > whole * SMALLEST:
-            figure.add_trace(_stacked(name, colours.PAID_FOR[name], told, usd, zone))
+            figure.add_trace(_stacked(name, colours.PAID_FOR[name], known, usd, zone))
     return _over_time(figure, window, zone)
 
 
@@ -153,7 +153,7 @@ def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tz
     figure = go.Figure()
     for value, colour in zip(shown, colours.PAYERS, strict=False):
         usd = [each.get(value, 0.0) for each in by_step]
-        name = UNTOLD if value is None else wording.for_plotly(value, 24)
+        name = UNKNOWN if value is None else wording.for_plotly(value, 24)
         figure.add_trace(_stacked(name, colour, steps, usd, zone))
     if len(order) > len(shown):
         usd = [sum(each.get(value, 0.0) for value in order[len(shown) :]) for each in by_step]
@@ -189,7 +189,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
         range=[min(downs, default=0.0) * 1.1, max(top * 1.08, ticks[-1])],
         tickvals=ticks,
         ticktext=[wording.tick_usd(tick) for tick in ticks],
-        title={"text": "US dollars an hour", "standoff": 6},
+        title={"text": "US dollars per hour", "standoff": 6},
     )
     figure.update_layout(barmode="relative")
     charts.over_time(figure, window, zone, HEIGHT)
@@ -244,14 +244,14 @@ def break_even(
         tickvals=across,
         ticktext=[wording.number(tick) for tick in across],
         fixedrange=True,
-        title={"text": "requests a second", "standoff": 4},
+        title={"text": "requests per second", "standoff": 4},
     )
     figure.update_yaxes(
         range=[0, top * 1.05],
         tickvals=ticks,
         ticktext=[wording.tick_usd(tick) for tick in ticks],
         fixedrange=True,
-        title={"text": "US dollars an hour", "standoff": 6},
+        title={"text": "US dollars per hour", "standoff": 6},
     )
     figure.update_layout(
         height=HEIGHT + 30,

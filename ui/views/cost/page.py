@@ -33,7 +33,7 @@ BILL_HELP: Final = (
 TIME_HELP: Final = "Cost of the engines per hour, by category."
 PAYERS_HELP: Final = (
     "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
-    "time is billed to no request. **An hour**: the cost divided by the hours in which an engine "
+    "time is billed to no request. **Per hour**: the cost divided by the hours in which an engine "
     "was up. **Managed**: the price of the same tokens at managed APIs. **Lost**: the cost of "
     "responses that were not delivered. Each name links to its requests."
 )

@@ -64,7 +64,7 @@ def sentence(found: Spending, total: Line, view: View) -> str:
     number = wording.number(found.bill.engines)
     engines = "1 engine" if number == "1" else f"{number} engines"
     hourly = wording.usd(found.bill.usd_per_hour)
-    return f"{said} <small>{engines} at a time, {hourly} an hour</small>"
+    return f"{said} <small>{engines} at a time, {hourly} per hour</small>"
 
 
 def _for_requests(total: Line) -> str:
@@ -139,8 +139,8 @@ def payers(
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>an hour</th><th>managed</th>"
-        "<th>requests</th><th>a request</th>"
+        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>per hour</th><th>managed</th>"
+        "<th>requests</th><th>per request</th>"
         "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
     )
     rows = "".join(

@@ -141,23 +141,23 @@ def fleet(
     for row, name in enumerate(names):
         mine = {measure: grid[row] for measure, grid in over_time.items()}
         all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
-        told = facts.get(name, Facts())
+        replica_facts = facts.get(name, Facts())
         lately = _lately(mine.get(WAITED))
-        problems = tuple(_problems(all_of_it, told, slow.get(name), lately))
-        found.append(Replica(name, mine, all_of_it, traffic.get(name), told, problems))
+        problems = tuple(_problems(all_of_it, replica_facts, slow.get(name), lately))
+        found.append(Replica(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
     return Fleet(found, bins, imbalance)
 
 
 def _problems(
     whole: Mapping[str, float | None],
-    told: Facts,
+    replica_facts: Facts,
     hit: RiskRatio | None,
     waited_lately: float | None,
 ) -> Sequence[Problem]:
     found = []
-    if told.silent_s is not None and told.silent_s > SILENT_S:
-        found.append(Problem("silent", f"no sample for {wording.span(told.silent_s)}", 5))
+    if replica_facts.silent_s is not None and replica_facts.silent_s > SILENT_S:
+        found.append(Problem("silent", f"no sample for {wording.span(replica_facts.silent_s)}", 5))
     if hit is not None:
         found.append(
             Problem(
@@ -168,12 +168,12 @@ def _problems(
                 4,
             )
         )
-    if told.held_back is not None and told.held_back > HELD_BACK:
-        listed = ", ".join(reason.replace("_", " ") for reason in told.reasons)
+    if replica_facts.held_back is not None and replica_facts.held_back > HELD_BACK:
+        listed = ", ".join(reason.replace("_", " ") for reason in replica_facts.reasons)
         found.append(
             Problem(
                 "clock throttled",
-                f"{wording.percent(told.held_back)} of its GPUs’ samples: {listed}",
+                f"{wording.percent(replica_facts.held_back)} of its GPUs’ samples: {listed}",
                 3,
             )
         )
@@ -192,10 +192,10 @@ def _problems(
             why = f"{wording.percent(waited)} of the {when}, up to {most}"
             found.append(Problem("queue", why, 1))
             break
-    if told.restarts:
-        found.append(Problem("restarted", wording.counted(len(told.restarts), "time"), 1))
-    if told.odd:
-        found.append(Problem("other arguments", ", ".join(told.odd), 1))
+    if replica_facts.restarts:
+        found.append(Problem("restarted", wording.counted(len(replica_facts.restarts), "time"), 1))
+    if replica_facts.odd:
+        found.append(Problem("other arguments", ", ".join(replica_facts.odd), 1))
     return found
 
 
@@ -286,5 +286,5 @@ def _known(value: float) -> float | None:
 
 
 def _p99(replica: Replica) -> float:
-    told = replica.traffic
-    return -1.0 if told is None or told.p99_s is None else told.p99_s
+    traffic = replica.traffic
+    return -1.0 if traffic is None or traffic.p99_s is None else traffic.p99_s

@@ -32,7 +32,7 @@ _ENDED: Final = {
 }
 
 
-def sentence(row: Mapping[str, Any], told: Account, zone: tzinfo) -> str:
+def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
     """Return a sentence with the request's outcome, its duration, and the part that took
     longest.
     """
@@ -42,7 +42,7 @@ def sentence(row: Mapping[str, Any], told: Account, zone: tzinfo) -> str:
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
     asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_most(told, row['e2e_s'])}".strip()
+    return f"{asked} {ended}{first}. {_most(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:
@@ -57,8 +57,8 @@ def _first_token(row: Mapping[str, Any]) -> str:
     return f", its first byte <b>{ttft}</b>"
 
 
-def _most(told: Account, whole_s: float) -> str:
-    largest = sorted(told.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
+def _most(account: Account, whole_s: float) -> str:
+    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
         f"({wording.percent(seconds / whole_s)})"
@@ -79,21 +79,21 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
             *([f"on {wording.for_html(row['route'])}"] if row["route"] else []),
         ]
     )
-    told = []
+    sentences = []
     for name, place in found.items():
         others = place.number - 1
         latency = term(name, LATENCY_NAMES[name])
         if others < ENOUGH:
-            told.append(
+            sentences.append(
                 f"too few similar requests to compare its {latency} ({wording.count(others)})"
             )
         elif place.quicker >= place.slower:
-            told.append(f"slower than {_of(place.quicker, others)} by {latency}")
+            sentences.append(f"slower than {_of(place.quicker, others)} by {latency}")
         else:
-            told.append(f"faster than {_of(place.slower, others)} by {latency}")
-    if not told:
+            sentences.append(f"faster than {_of(place.slower, others)} by {latency}")
+    if not sentences:
         return None
-    return f"Compared with {like} within half an hour: {'; '.join(told)}."
+    return f"Compared with {like} within half an hour: {'; '.join(sentences)}."
 
 
 def _of(some: int, others: int) -> str:
@@ -132,14 +132,14 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
     return f"<div class='facts'>{listed}</div>"
 
 
-def parts_table(told: Account, whole_s: float) -> str:
+def parts_table(account: Account, whole_s: float) -> str:
     """Return the parts and their sum as a table."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
         f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, whole_s)}</td></tr>"
         for name, colour, meaning, seconds in (
-            (*part_name(part), seconds) for part, seconds in told.parts_s.items()
+            (*part_name(part), seconds) for part, seconds in account.parts_s.items()
         )
     )
     return (

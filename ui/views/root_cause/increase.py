@@ -60,11 +60,11 @@ def figure(found: Sequence[Step]) -> go.Figure:
     """Draw the steps from top to bottom, and the total below them."""
     drawn = go.Figure()
     for step in found:
-        told = (
+        text = (
             f"{step.name}: {wording.seconds(step.before_s)} before, "
             f"{wording.seconds(step.now_s)} now<br>{step.meaning}"
         )
-        drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, told))
+        drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, text))
     total = sum(step.growth_s for step in found)
     drawn.add_trace(_bar("<b>increase</b>", 0.0, total, "#85817a", "the sum of all parts"))
     low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
@@ -93,7 +93,7 @@ def figure(found: Sequence[Step]) -> go.Figure:
     return drawn
 
 
-def _bar(name: str, from_s: float, growth_s: float, colour: str, told: str) -> go.Bar:
+def _bar(name: str, from_s: float, growth_s: float, colour: str, text: str) -> go.Bar:
     return go.Bar(
         y=[name],
         x=[growth_s],
@@ -103,6 +103,6 @@ def _bar(name: str, from_s: float, growth_s: float, colour: str, told: str) -> g
         text=[wording.growth(growth_s)],
         textposition="outside",
         cliponaxis=False,
-        hovertemplate=f"{told}<extra></extra>",
+        hovertemplate=f"{text}<extra></extra>",
         showlegend=False,
     )

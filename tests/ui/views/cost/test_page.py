@@ -74,7 +74,7 @@ def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
     said = markup(test)
     assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in said
     assert "<b>40 %</b> <abbr" in said
-    assert "2 engines at a time, $7.98 an hour" in said
+    assert "2 engines at a time, $7.98 per hour" in said
     assert "Priced at H100" in said
     assert "Self-hosting becomes cheaper at" in said
     assert len(test.get("plotly_chart")) == 4

@@ -95,7 +95,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
     assert "$1.00</td>" in whole
     assert "<td>$0.100</td>" in whole
-    assert "<td>$2.00</td><td>$0.700</td>" in whole  # an hour, managed
+    assert "<td>$2.00</td><td>$0.700</td>" in whole  # per hour, managed
     assert "4 unpriced" in partly
     assert "<td>$0.167</td>" in partly
 
