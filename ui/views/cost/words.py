@@ -246,20 +246,20 @@ def against(found: Spending, total: Line) -> str:
     if not even.sustainable.known:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
-            f"{said} It is unknown whether the SLOs would be met at that rate, because {counted} "
-            "requests of this range counted for an SLO."
+            f"{said} It is unknown whether the SLOs would be met at that rate, because {counted}"
+            " requests of this range were counted for an SLO."
         )
     if even.sustainable.rps is None:
         return (
-            f"{said} The {even.sustainable.requests:,} requests that counted for an SLO do not "
-            "show with certainty that any rate in this range met the SLOs, so it is unknown "
-            "whether these engines can reach that rate."
+            f"{said} Among the {even.sustainable.requests:,} requests counted, no rate in this"
+            " range met the SLOs with certainty, so it is unknown whether these engines can reach"
+            " that rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:
         return f"{said} The SLOs were met at up to {kept}/s, so these engines can reach that rate."
     return (
-        f"{said} The SLOs were met only at up to {kept}/s, so it is unknown whether these engines "
+        f"{said} The SLOs were met at up to {kept}/s only, so it is unknown whether these engines "
         "can reach that rate."
     )
 

@@ -31,5 +31,8 @@ def sentence(hung: Sequence[Hung]) -> str:
     ]
     if len(hung) > MOST:
         said.append(f"Other replicas that hang: {len(hung) - MOST}.")
-    said.append("SLOs count a running request as bad as soon as it exceeds a latency threshold.")
+    said.append(
+        "SLOs count a running request as bad as soon as it exceeds a latency threshold."
+        " Other requests count when they end."
+    )
     return " ".join(said)

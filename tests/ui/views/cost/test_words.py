@@ -144,9 +144,9 @@ def test_break_even_is_where_the_lines_cross() -> None:
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
-        (SustainableRate(0, None), "no requests of this range counted"),
-        (SustainableRate(99, None), "only 99 requests of this range counted"),
-        (SustainableRate(48_028, None), "The 48,028 requests that counted"),
+        (SustainableRate(0, None), "no requests of this range were counted"),
+        (SustainableRate(99, None), "only 99 requests of this range were counted"),
+        (SustainableRate(48_028, None), "48,028 requests counted, no rate"),
         (SustainableRate(48_028, 3.0), "met at up to 3/s, so these engines can reach that rate"),
         (SustainableRate(48_028, 1.0), "met at up to 1/s only"),
     ],
