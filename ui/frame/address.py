@@ -238,7 +238,7 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     if from_ns is None or to_ns is None:
         if (start is None) != (end is None):
             notices.append(
-                "The address has only one of `from` and `to`; a time range needs both:"
+                "The address has only one end of a time range; both from and to are required:"
                 f" showing the last {DEFAULT_RANGE}."
             )
         return View()
