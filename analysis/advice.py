@@ -1,7 +1,7 @@
-"""What to change first: each lever of the field's optimisation sequence, replayed on this traffic.
+"""Rank changes: each lever of the field's optimisation sequence, replayed on the recorded traffic.
 
-A replay knows latencies, attainment and cost. It does not know the quality of another model's
-answers, or the distance to the users; a lever's precondition says so.
+A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+output, or the distance to the users; the precondition of such a lever states this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
