@@ -258,7 +258,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
     kept = (shared_by > 1) & (last | changes)
     rows = np.repeat(np.arange(counts.size), counts)[kept]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=counts.size))])
-    return Prefixes(offsets=offsets, keys=keys[kept], end_tokens=ends[kept])
+    return Prefixes(offsets=offsets, keys=names[kept], end_tokens=ends[kept])
 
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
