@@ -18,7 +18,8 @@ _NS = 10**9
 class Baseline:
     """A range to compare with.
 
-    `before` is the incident that follows the range; None if the range ends where the window begins.
+    `before` is the incident that follows the range, or None if the range ends where the window
+    begins.
     """
 
     span: Span
@@ -33,7 +34,7 @@ def usual_baseline(
     Args:
         window: the range in question.
         incidents: the known incidents, of any objective.
-        length_ns: length of the baseline in nanoseconds; None for the window's length.
+        length_ns: length of the baseline in nanoseconds, or None for the window's length.
     """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None

@@ -23,8 +23,8 @@ _NS: Final = 10**9
 def blind_reason(
     engine: Engine, objective: Objective, tallies: Sequence[Tally], at_s: int
 ) -> str | None:
-    """Return why an objective is blind, as a key of `alerts.blindness.REASONS`; None if it is not
-    blind.
+    """Return why an objective is blind, as a key of `alerts.blindness.REASONS`, or None if it is
+    not blind.
 
     All groups of an objective are judged together, as in the rule on `/metrics`.
 

@@ -15,7 +15,7 @@ NAMES: Final = {
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """Return the first cause with its share and its first lever; None without causes."""
+    """Return the first cause with its share and its first lever, or None without causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]

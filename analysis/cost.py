@@ -43,7 +43,7 @@ class CostQuestion:
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels of the requests to group and compare; None selects requests where the label is
+    """Labels of the requests to group and compare, or None to select requests where the label is
     unknown. A bill is computed for engines, so only the label for the replica changes it.
     """
     objectives: Sequence[Objective] = ()
@@ -56,7 +56,7 @@ class SelectedRequests:
 
     requests: int
     usd: float | None
-    """Cost of these requests; None if no request has a price."""
+    """Cost of these requests, or None if no request has a price."""
     usd_per_hour: float | None
     """Mean cost per hour, over the time in which at least one engine was up."""
 
@@ -71,14 +71,14 @@ class CostAnswer:
     not_compared: Sequence[str]
     """Reasons why some traffic has no managed price."""
     break_even: BreakEven | None
-    """The break-even volume; None if part of the traffic has no price."""
+    """The break-even volume, or None if part of the traffic has no price."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each of the bill's groups."""
     group_managed_usd: Sequence[float | None] = ()
-    """Managed price of each group's tokens; None if one of its models has no managed price."""
+    """Managed price of each group's tokens, or None if one of its models has no managed price."""
     selected: SelectedRequests | None = None
-    """The requests that pass the filter; None if there is no filter."""
+    """The requests that pass the filter, or None if there is no filter."""
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
@@ -134,7 +134,7 @@ def managed_usd_by(
         prices: with the managed models configured for served ones.
 
     Returns:
-        Dollars by the values of the labels; None if a model among them has no managed price.
+        Dollars by the values of the labels, or None if a model among them has no managed price.
         Requests without tokens have none.
     """
     columns = list(cells.by)

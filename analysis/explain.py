@@ -32,8 +32,8 @@ class Answer:
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that the baseline precedes; None if the baseline was given or is just before the
-    window."""
+    """The incident that the baseline precedes, or None if the baseline was given or is just before
+    the window."""
     just_before: bool = False
     """Whether the baseline is the range just before the window."""
 
@@ -55,7 +55,7 @@ def explain_window(
         where: the labels of the requests whose latency is explained. The evidence comes from all
             requests.
         objectives: the active objectives; they decide whether there is an incident.
-        baseline: the range to compare with; None for the latest range before the window's
+        baseline: the range to compare with, or None for the latest range before the window's
             incidents.
     """
     known = known_incidents(engine, window)

@@ -36,7 +36,8 @@ class FirstMinute:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], slos: Sequence[str]) -> Self | None:
-        """Return the question for the fleet that this process was started with; None without one.
+        """Return the question for the fleet that this process was started with, or None without
+        one.
 
         Raises:
             ValueError: the variable is not FROM/TO in unix seconds.
@@ -59,7 +60,7 @@ class Arriving:
 
 
 def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arriving | None:
-    """Return how much of the past has arrived; None once all of it is stored and evaluated.
+    """Return how much of the past has arrived, or None once all of it is stored and evaluated.
 
     Also None if it takes too long: a page then shows the stored data.
     """

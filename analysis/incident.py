@@ -59,7 +59,7 @@ class IncidentVerdict:
 
     @property
     def sentence(self) -> str | None:
-        """The first cause as a sentence; None if no cause was found."""
+        """The first cause as a sentence, or None if no cause was found."""
         return first_cause_sentence(self.first)
 
 
@@ -104,8 +104,8 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 
     Args:
         rows: its incidents, newest first, as `read_incidents` returns them.
-        at_s: the time of the alert, or any instant of the incident, in unix seconds; None for the
-            newest incident.
+        at_s: the time of the alert, or any instant of the incident, in unix seconds, or None for
+            the newest incident.
     """
     if at_s is None:
         return rows[0] if rows else None
@@ -136,7 +136,7 @@ def incident_verdict(
     at_s: int,
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
-    """Explain an incident; None if its objective has no threshold on a latency."""
+    """Explain an incident, or None if its objective has no threshold on a latency."""
     asked = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
         [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
@@ -144,7 +144,7 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Return the verdict from the explanations of several latencies; None if there is no
+    """Return the verdict from the explanations of several latencies, or None if there is no
     explanation.
     """
     if not explanations:

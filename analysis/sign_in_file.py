@@ -109,7 +109,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
 @cache
 def in_force() -> SignIn | None:
-    """Return the configuration that this process was started with; None without sign-in.
+    """Return the configuration that this process was started with, or None without sign-in.
 
     Raises:
         as `load_sign_in`; the explorer then shows no page.

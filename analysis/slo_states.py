@@ -47,12 +47,12 @@ class SloIncident:
     """Severity of the open row. A page takes precedence over a ticket."""
     began_unix_s: int
     ended_unix_s: int | None
-    """When the incident ended; None while it is open."""
+    """When the incident ended, or None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     budget_spent: Fraction | None
     bad: int | None = None
-    """Requests that missed the objective since the start; None once the incident has ended."""
+    """Requests that missed the objective since the start, or None once the incident has ended."""
     cause: str | None = None
     """The likely cause that the notification named."""
 

@@ -81,7 +81,7 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
-    """Return the rollups to answer from; None if the requests should be read."""
+    """Return the rollups to answer from, or None if the requests should be read."""
     window = question.window
     if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
         if question.precision == "sketch":

@@ -60,7 +60,7 @@ class WhatIfQuestion:
     """Labels of the reported requests. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """What the engines cost now; None if they have no price."""
+    """What the engines cost now, or None if they have no price."""
 
 
 class Reproduced(NamedTuple):

@@ -71,7 +71,7 @@ def push(
         url: the address of the Grafana, including its path.
         token: the token of a service account.
         boards: the dashboards.
-        source: the data source; None leaves data sources unchanged.
+        source: the data source, or None to leave data sources unchanged.
         dry_run: only report the changes.
 
     Raises:
@@ -192,7 +192,7 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
 
 
 def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
-    """Return the existing object; None if it does not exist."""
+    """Return the existing object, or None if it does not exist."""
     try:
         with _refusals(url, f"to show {what}"):
             return get()

@@ -17,11 +17,11 @@ class EndpointAccess:
     limits: Limits | None = None
     """None for the default."""
     hosts: AllowedHosts | None = None
-    """The names that clients may use for the HTTP ports; None for the default."""
+    """The names that clients may use for the HTTP ports, or None for the default."""
     own_token: str | None = field(default=None, repr=False)
     """The token of Tailspan's own simulator."""
     explorer_host: str | None = None
-    """The address of the explorer; None for the address of the other ports."""
+    """The address of the explorer, or None for the address of the other ports."""
 
     @property
     def scheme(self) -> str:

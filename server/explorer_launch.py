@@ -47,15 +47,15 @@ def launch(
         host: the address to listen on.
         port: the port to listen on.
         base_path: the path under which a proxy serves the explorer, without slashes at its ends.
-        database_url: a SQLAlchemy URL; None keeps the URL of the environment, or the default.
+        database_url: a SQLAlchemy URL, or None to keep the URL of the environment, or the default.
         objectives: files and folders of objectives; empty for the built-in ones.
-        prices: the price file; None keeps the file of the environment, or the list prices.
-        sign_in: the file of `--sign-in` and its content; None for no sign-in. The process reads the
-            file itself, so no secret is on the command line.
+        prices: the price file, or None to keep the file of the environment, or the list prices.
+        sign_in: the file of `--sign-in` and its content, or None for no sign-in. The process reads
+            the file itself, so no secret is on the command line.
         allowed_hosts: names that browsers may use for the pages, in addition to addresses,
             localhost, `host`, the name in `sign_in`, and those of the environment.
-        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends;
-            None without such a fleet.
+        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends,
+            or None without such a fleet.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL is one

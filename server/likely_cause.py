@@ -133,7 +133,7 @@ def asked_apart(engine: Engine) -> Ask:
 
 
 def find(engine: Engine, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-    """Return a sentence; None if the objective has no latency target, or no cause is found."""
+    """Return a sentence, or None if the objective has no latency target, or no cause is found."""
     found = incident_verdict(engine, objective, incident, at_s)
     return None if found is None else found.sentence
 

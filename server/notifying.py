@@ -37,11 +37,11 @@ class Notifying:
         engine: from `open_database`.
         objectives: the objectives with notifications.
         channels: the receivers.
-        explorer_url: returns the address for links; None for no link.
+        explorer_url: returns the address for links, or None for no link.
         simulated: whether the data is simulated.
         say: prints a line; its second argument is whether the line is an error.
         clock_unix_ns: returns the current time.
-        ask: finds the likely cause of an incident; None searches in its own process.
+        ask: finds the likely cause of an incident, or None to search in its own process.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about an attempt; None if the same line was printed before."""
+    """Return a line about an attempt, or None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

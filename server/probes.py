@@ -51,7 +51,7 @@ def get(
         url: an http or https URL.
         timeout_s: limit for the whole request: name, connection and last byte.
         access: the credentials to send.
-        most_bytes: maximum number of bytes to read; None for `MOST_BYTES`.
+        most_bytes: maximum number of bytes to read, or None for `MOST_BYTES`.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
 

@@ -37,7 +37,7 @@ TOLD_EVERY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Retention of each kind of data; None means for ever."""
+    """Retention of each kind of data, or None for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS

@@ -129,15 +129,15 @@ class Stack:
         objectives: the objectives to evaluate.
         objective_paths: their files, for the explorer; empty for the built-in ones.
         keep: the retention of each kind of data.
-        notify: the notification channels; None for no notifications.
+        notify: the notification channels, or None for no notifications.
         scrape: the servers whose /metrics are scraped, and the interval.
         access: access control and limits of the endpoints.
         forward: sends received data to another backend.
         gpus: the GPUs to sample, and their replicas.
         prices: prices of engines, so that requests are priced on arrival.
-        price_file: the file of the prices, for the explorer; None for the environment's.
+        price_file: the file of the prices, for the explorer, or None for the environment's.
         peaks: peaks of GPUs that override the built-in ones (`roofline.peakfile`).
-        sign_in: the file of `--sign-in` and its content; None for no sign-in.
+        sign_in: the file of `--sign-in` and its content, or None for no sign-in.
         base_path: path under which a proxy serves the explorer, without slashes at its ends.
         clock: the current time, which follows the system clock only as far as it is corroborated.
     """
@@ -369,7 +369,7 @@ class Stack:
 
     @property
     def explorer(self) -> Child | None:
-        """The explorer's process; None if it was not started."""
+        """The explorer's process, or None if it was not started."""
         return None if self._explorer is None else self._explorer.child
 
     async def explorer_answers(self) -> bool:

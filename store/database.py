@@ -38,7 +38,7 @@ def open_database(
     """Open a database, and create or upgrade its schema.
 
     Args:
-        url: a SQLAlchemy URL; None for `default_url()`.
+        url: a SQLAlchemy URL, or None for `default_url()`.
         create: whether to create a missing folder, file or schema and to upgrade an older schema.
             If false, the database is opened for reading, and all of these raise an error.
         busy_timeout_s: how long to wait for another process's lock.
@@ -85,7 +85,7 @@ def folder(engine: Engine) -> Path:
 
 
 def database_file(url: str) -> Path | None:
-    """Return the path of a SQLite database; None for a database on a server.
+    """Return the path of a SQLite database, or None for a database on a server.
 
     Raises:
         StoreError: the URL is not supported.

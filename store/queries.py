@@ -87,8 +87,8 @@ def request_table(
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`.
-        equals: label → value; None selects the rows where the label is unknown.
-        columns: a subset of `REQUEST_COLUMNS`; None for all.
+        equals: label → value, or None to select the rows where the label is unknown.
+        columns: a subset of `REQUEST_COLUMNS`, or None for all.
         order_by: a column, or "-column" for descending; unknown values come last. None
             for the order of receipt, which also breaks ties.
         limit: the maximum number of rows.
@@ -275,13 +275,13 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the latest request or engine sample; None in an empty database."""
+    """Return the time of the latest request or engine sample, or None in an empty database."""
     instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
     return max((instant for instant in instants if instant is not None), default=None)
 
 
 def newest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the latest request was received; None if there are no requests."""
+    """Return when the latest request was received, or None if there are no requests."""
     return _newest(engine, REQUESTS.c.received_unix_ns)
 
 

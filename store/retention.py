@@ -45,14 +45,14 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the newest instant of all stored rows; None if there are none."""
+    """Return the newest instant of all stored rows, or None if there are none."""
     with reading(engine) as connection:
         newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
     return max((each for each in newest if each), default=None)
 
 
 def deleted_until_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the last deletion; None if nothing was ever deleted."""
+    """Return the time of the last deletion, or None if nothing was ever deleted."""
     statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
     with reading(engine) as connection:
         found: int | None = connection.scalar(statement)
@@ -103,7 +103,7 @@ def delete_older(
 def delete_older_rollups(
     engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
 ) -> None:
-    """Delete the rollups that are older than their retention; None keeps them for ever.
+    """Delete the rollups that are older than their retention, or None to keep them for ever.
 
     Rollups per minute are deleted by whole hours, after the rollups of these hours are made.
 

@@ -27,7 +27,7 @@ _TAKES: dict[type, tuple[type, ...]] = {
 
 
 def flaw(row_type: type, values: Iterable[object]) -> str | None:
-    """Return why the store would refuse a row; None if the row is valid.
+    """Return why the store would refuse a row, or None if the row is valid.
 
     A caller can drop an invalid row before it makes the whole submission fail.
     """

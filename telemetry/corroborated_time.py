@@ -69,7 +69,7 @@ class _Sender:
     offset_ns: int
     heard_ns: int
     before_ns: int | None = None
-    """The offset before the jump; None for a sender that is new since the jump."""
+    """The offset before the jump, or None for a sender that is new since the jump."""
     since_jump: bool = True
 
 
@@ -128,8 +128,8 @@ class CorroboratedClock:
         """Compare the clock with the stored data. Call it once, before anything is deleted.
 
         Args:
-            newest_unix_ns: the newest stored time; None if the store is empty.
-            deletable_unix_ns: the stored time of the last deletion; None if unknown.
+            newest_unix_ns: the newest stored time, or None if the store is empty.
+            deletable_unix_ns: the stored time of the last deletion, or None if unknown.
         """
         with self._lock:
             self._look()

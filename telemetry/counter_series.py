@@ -69,8 +69,8 @@ class CounterSeries:
         Args:
             series: (n,) a number for each series.
             first_unix_ns: (n,) when each begins.
-            last_unix_ns: (n,) when each ends; None for samples.
-            longest_gap_s: longest gap between two neighbours; None for no limit.
+            last_unix_ns: (n,) when each ends, or None for samples.
+            longest_gap_s: longest gap between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]

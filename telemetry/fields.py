@@ -43,8 +43,8 @@ class Description(NamedTuple):
         unit: a UCUM unit, or the kind of value if it has no unit.
         meaning: a sentence.
         source: the source of the value.
-        wire: the name of the OpenTelemetry attribute or metric; None if Tailspan sets the field.
-        quantity: the kind of values; None if type and unit define it.
+        wire: the name of the OpenTelemetry attribute or metric, or None if Tailspan sets the field.
+        quantity: the kind of values, or None if type and unit define it.
         rolled_up: whether rollups include the field.
     """
 

@@ -33,7 +33,7 @@ class InFlightRequest:
     ttft_s: float | None = None
     """None if no byte of the answer was sent yet."""
     reported_in_flight_s: float | None = None
-    """The age of the request in the previous report; None in the first report."""
+    """The age of the request in the previous report, or None in the first report."""
     operation: str | None = None
     model: str | None = None
     lora: str | None = None

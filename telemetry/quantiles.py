@@ -29,7 +29,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
         q: in (0, 1), treated as a decimal number: 0.07 of 100 is rank 7.
 
     Returns:
-        One of the values; None if there are no values.
+        One of the values, or None if there are no values.
 
     Raises:
         ValueError: q outside (0, 1), or a value is NaN.
@@ -62,7 +62,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
         z: standard deviations to either side, above 0.
 
     Returns:
-        (low, high), both observed values; None if a rank is outside the sample, which needs at
+        (low, high), both observed values, or None if a rank is outside the sample, which needs at
         least 381 values for p99 and 8 for p50.
 
     Raises:
@@ -77,7 +77,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """Return the ranks of the interval's bounds; None if a rank is outside the sample.
+    """Return the ranks of the interval's bounds, or None if a rank is outside the sample.
 
     Raises:
         ValueError: q outside (0, 1), or z not above 0.

@@ -70,7 +70,7 @@ class RequestRows(Sequence[RequestTimeline]):
 
     Args:
         rows: the rows.
-        measures: (MEASURES, requests), NaN if unknown; None to compute them when needed.
+        measures: (MEASURES, requests), NaN if unknown, or None to compute them when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -117,7 +117,7 @@ class RequestRows(Sequence[RequestTimeline]):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def column(self, field: str) -> list[Any]:
-        """Return the values of a field; None if unknown."""
+        """Return the values of a field, or None if unknown."""
         found = self._columns.get(field)
         if found is None:
             place = PLACE[field]

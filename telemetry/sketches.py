@@ -53,7 +53,8 @@ def _bounds_array_s() -> FloatArray:
 
 
 def bin_of(value_s: float) -> int | None:
-    """Return the bin of a duration; None for a value that is negative, NaN or beyond the grid."""
+    """Return the bin of a duration, or None for a value that is negative, NaN or beyond the
+    grid."""
     bounds_s = _bounds_s()
     # Not `value_s < 0 or …`: NaN compares false to everything.
     if not 0 <= value_s <= bounds_s[-1]:
@@ -85,7 +86,7 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
         q: in (0, 1).
 
     Returns:
-        Seconds, within 1 % of the duration at that rank; None without durations.
+        Seconds, within 1 % of the duration at that rank, or None without durations.
 
     Raises:
         ValueError: q outside (0, 1).

@@ -46,7 +46,7 @@ class EngineStart:
 
 
 class Difference(NamedTuple):
-    """One argument that differs between two configurations; None if absent."""
+    """One argument that differs between two configurations, or None if absent."""
 
     argument: str
     before: Argument | None

@@ -12,13 +12,13 @@ class Task:
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
         vital: whether telemetry is lost while it fails, so that senders should use another server.
-        quiet_s: the longest usual time between two successes; None if it works only when there
+        quiet_s: the longest usual time between two successes, or None if it works only when there
             is something to do.
         failures: the number of failed attempts.
-        problem: why the last attempt failed, such as the exception's type; None if it succeeded.
-        begun_unix_s: when it was first started; None before the first start.
-        last_success_unix_s: when it last succeeded; None before the first success.
-        alive: returns whether its thread or process runs; None if unknown.
+        problem: why the last attempt failed, such as the exception's type, or None if it succeeded.
+        begun_unix_s: when it was first started, or None before the first start.
+        last_success_unix_s: when it last succeeded, or None before the first success.
+        alive: returns whether its thread or process runs, or None if unknown.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Task:
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Return a short reason why the component does not work; None if it works."""
+        """Return a short reason why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

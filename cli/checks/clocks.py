@@ -101,7 +101,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
     """Compare the clocks of servers and their clients, by the requests that both reported.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.replicas.clock_offsets import offsets

@@ -25,7 +25,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     """Check that the database opens, and how fresh its telemetry is.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
         server_expected: whether a server should report. If true, old telemetry is a failure.
     """
     from store.columns.request_columns import slow_because

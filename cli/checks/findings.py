@@ -16,7 +16,7 @@ class Finding:
 
     Attributes:
         check: name of the check.
-        ok: whether the check passed; None if the result is neither good nor bad.
+        ok: whether the check passed, or None if the result is neither good nor bad.
         detail: the result in one line.
         mend: instructions to repair the problem.
     """

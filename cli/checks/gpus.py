@@ -42,7 +42,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
     """Check which values the GPUs of this machine report, and why others are missing.
 
     Args:
-        setup: the GPUs to check; None for all GPUs of this machine.
+        setup: the GPUs to check, or None for all GPUs of this machine.
     """
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
@@ -75,7 +75,7 @@ def owners(url: str | None) -> Iterator[Finding]:
     Yields no finding without GPUs or engines.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.rollups.sample_rollups import stretches

@@ -25,7 +25,7 @@ def steps(url: str | None) -> Iterator[Finding]:
     reports, there is no finding.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -18,7 +18,7 @@ def names(url: str | None) -> Iterator[Finding]:
     """Find servers that share a name with another server; no finding without engines.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
     """
     from store.queries import Window
     from store.replicas.senders import names as named

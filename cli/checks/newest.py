@@ -12,12 +12,12 @@ def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Fou
     """Call `ask` with the database and the time of its newest data, and return the result.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
         ask: takes the database and the time in unix ns.
 
     Returns:
-        The result of `ask`; None if the database is empty or does not respond, which another check
-        reports.
+        The result of `ask`, or None if the database is empty or does not respond, which another
+        check reports.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -33,7 +33,7 @@ def objectives(
     Without recent requests, the database yields no finding.
 
     Args:
-        url: a SQLAlchemy URL; None for the default.
+        url: a SQLAlchemy URL, or None for the default.
         paths: files and folders of objectives; empty for the built-in ones.
         host: address of Tailspan.
         port: port of its `/metrics`.

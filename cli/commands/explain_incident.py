@@ -52,7 +52,7 @@ def incident_explained(
         named: the objective's name; the newest incident is explained. `@TIME` after the name
             selects the incident that began, alerted or was open at this time.
         objectives: files and folders with the objective.
-        metric: the latency to print; None for the leading one.
+        metric: the latency to print, or None for the leading one.
 
     Raises:
         click.UsageError: there is no such objective or incident, or the objective has no latency

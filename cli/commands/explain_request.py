@@ -52,7 +52,7 @@ def _the_one(engine: Engine, words: str) -> dict[str, Any]:
 
 
 def _link(found: dict[str, Any]) -> str | None:
-    """Return the link to the request's page; None if the explorer's address is not set."""
+    """Return the link to the request's page, or None if the explorer's address is not set."""
     explorer = os.environ.get(EXPLORER_KEY, "").rstrip("/")
     key = f"{found['trace_id']}/{found['span_id']}"
     return f"{explorer}/?page=request&request={key}" if explorer else None

@@ -24,7 +24,7 @@ class InEffect:
 
     Attributes:
         setting: its key in the file.
-        value: the value as it was written; None if it is not set.
+        value: the value as it was written, or None if it is not set.
         source: default, the environment variable, or the file.
     """
 

@@ -108,7 +108,7 @@ def equals_of(
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line if no more data arrives; None if it does, or for a past range."""
+    """Return a line if no more data arrives, or None if it does, or for a past range."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)

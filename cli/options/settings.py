@@ -42,8 +42,8 @@ class Setting(click.Option):
 
     Args:
         group: the heading under which `--help` lists it; one of `GROUPS`.
-        key: the key in the file; None for the flag's name.
-        variable: the environment variable; None for TAILSPAN_ and the key.
+        key: the key in the file, or None for the flag's name.
+        variable: the environment variable, or None for TAILSPAN_ and the key.
         value_variable: a variable that contains the value itself, such as a token, instead of the
             path of a file. It overrides the settings file, as every variable does.
     """

@@ -90,7 +90,7 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
-    """Return the time until which an objective was evaluated; None if it never was."""
+    """Return the time until which an objective was evaluated, or None if it never was."""
     with reading(engine) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)

@@ -56,7 +56,7 @@ RESOLVED: Final = "resolved"
 class Notification:
     """One row; times are unix seconds.
 
-    `next_unix_s` is the time of the next attempt; None if there is none. `failures` counts the
+    `next_unix_s` is the time of the next attempt, or None if there is none. `failures` counts the
     failed attempts since the last delivery; `problem` is the reason of the latest failure.
     """
 

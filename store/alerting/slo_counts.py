@@ -83,7 +83,7 @@ STRETCHES = Table(
 
 
 def counted(engine: Engine, definition: str) -> Counted | None:
-    """Return the time range that was counted; None if nothing was counted yet."""
+    """Return the time range that was counted, or None if nothing was counted yet."""
     with reading(engine) as connection:
         return _stretch(connection, definition, locked=False)
 
@@ -155,7 +155,7 @@ def keep_counts(
         definition: the digest of the objective's definition.
         counts: buckets; empty ones may be left out.
         stretch: the time range that the first group's counts cover, with the new counts.
-        since: that time range when counting began; None skips the check for other processes.
+        since: that time range when counting began, or None to skip the check for other processes.
         groups: the keys of the counted groups. Each is stored under the definition and its key,
             with its own start.
 
@@ -284,7 +284,7 @@ def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tupl
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received; None if there are no requests."""
+    """Return when the earliest stored request was received, or None if there are no requests."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
     return oldest

@@ -68,7 +68,7 @@ class ColumnCache:
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
         depends: whether other rows, up to `reach_ns` before or after the given rows, may replace
-            some of them; None if they never do.
+            some of them, or None if they never do.
         reach_ns: see `depends`.
         most_rows: the maximum number of cached rows.
     """

@@ -38,7 +38,7 @@ class Evidence:
     gpus: pa.Table
     starts: Sequence[EngineStart]
     samples_every_s: int | None = None
-    """Seconds between the starts of two slots of samples; None if all samples were read."""
+    """Seconds between the starts of two slots of samples, or None if all samples were read."""
 
 
 def evidence(

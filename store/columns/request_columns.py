@@ -52,8 +52,8 @@ def request_columns(
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`.
-        columns: a subset of `queries.REQUEST_COLUMNS`; None for all.
-        equals: label → value; None selects the rows where the label is unknown.
+        columns: a subset of `queries.REQUEST_COLUMNS`, or None for all.
+        equals: label → value, or None to select the rows where the label is unknown.
         ended_after_unix_ns: see `queries.request_table`.
 
     Returns:
@@ -100,7 +100,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Return why this database is read with the slower query; None if it is not."""
+    """Return why this database is read with the slower query, or None if it is not."""
     empty = Window(0, 0)
     try:
         dialects.of(engine).read_columns(

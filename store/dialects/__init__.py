@@ -30,7 +30,7 @@ class Dialect(Protocol):
     """The number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return what is wrong with a URL of this driver; None if the URL is valid."""
+        """Return what is wrong with a URL of this driver, or None if the URL is valid."""
 
     def name(self, url: URL) -> str:
         """Return the database's name for messages, without its password."""
@@ -39,7 +39,7 @@ class Dialect(Protocol):
         """Return the folder for files that belong to the database."""
 
     def file(self, url: URL) -> Path | None:
-        """Return the database file; None for a database on a server."""
+        """Return the database file, or None for a database on a server."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """Return an engine; with `create`, make missing files and folders.
@@ -94,7 +94,7 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for SQLAlchemy's name of a database; None if it is not supported.
+    """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
 
     Its module is imported here, because each dialect imports a driver, which takes time.
 

@@ -104,7 +104,7 @@ def bring_up_to_date(engine: Engine, name: str, report: Callable[[str], None]) -
 
 
 def _revision(connection: Connection, name: str) -> str | None:
-    """Return the database's revision; None if it is empty, or has no revision yet."""
+    """Return the database's revision, or None if it is empty, or has no revision yet."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None

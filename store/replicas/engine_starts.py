@@ -41,7 +41,7 @@ def in_force(
     """Return the latest start of each engine of each replica until `at_unix_ns`.
 
     If several processes report one engine, the latest report counts. Engines that have ended are
-    included, because a start has no end time. `replicas` selects replicas; None for all.
+    included, because a start has no end time. `replicas` selects replicas, or None for all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -95,7 +95,7 @@ def delete_starts(
     Args:
         engine: from `open_database`.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for ever.
+        keep_hours_ns: the retention of the data for bills, or None for ever.
         now_unix_ns: the current time.
 
     Raises: StoreUnavailable if the database cannot be used.
@@ -135,7 +135,7 @@ def expendable(
         starts: the keys of all stored starts.
         is_seen: whether a replica has samples.
         keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for ever.
+        keep_hours_ns: the retention of the data for bills, or None for ever.
         now_unix_ns: the current time.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)

@@ -140,7 +140,7 @@ def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tu
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the earliest stored report; None if there are no reports."""
+    """Return the time of the earliest stored report, or None if there are no reports."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(IN_FLIGHT.c.seen_unix_ns)))
     return oldest

@@ -66,7 +66,7 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received; None if there are no requests."""
+    """Return when the earliest stored request was received, or None if there are no requests."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
         return oldest

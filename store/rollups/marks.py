@@ -112,7 +112,7 @@ def pending(
 
 
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
-    """Return the time since which the source data of buckets is complete; None without rollups.
+    """Return the time since which the source data of buckets is complete, or None without rollups.
 
     For DAY_S: the time since which rollups per hour exist.
     """

@@ -231,10 +231,10 @@ def rollups(
         engine: from `open_database`.
         window: range of `received_unix_ns`; widened to whole buckets.
         by: labels to group by; empty for one group.
-        equals: label → value; None selects the requests where the label is unknown.
+        equals: label → value, or None to select the requests where the label is unknown.
         unless: label → value; leaves out requests with this value.
-        step_s: the length of the result's steps, a multiple of a minute; None for one step.
-        first_unix_s: the start of the first step; None for the start of the window.
+        step_s: the length of the result's steps, a multiple of a minute, or None for one step.
+        first_unix_s: the start of the first step, or None for the start of the window.
 
     Returns: None if the database has no rollups yet.
 
@@ -257,7 +257,7 @@ def rollups(
 
 
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
-    """Return the values of a label in a window, sorted; None if there are no rollups yet.
+    """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
     Use this function for long windows, in which reading each request would take too long. The
     result includes values that occurred shortly before or after the window, but no unknown values.

@@ -81,7 +81,7 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return since when engine time is known; None if there are no rollups yet."""
+    """Return since when engine time is known, or None if there are no rollups yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLED)
 
 
