@@ -1,9 +1,9 @@
-"""What a change would do to the recorded traffic of a window.
+"""Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: unchanged, which shows how well the model reproduces it, and edited. A
-predicted percentile is the measured one times the ratio of the two replays, so that an error that
-both replays have cancels out. Its interval comes from replays of resampled stretches of the window,
-widened by the reproduction's own error.
+The window is replayed twice: once unchanged, to measure how well the model reproduces the window,
+and once with the edits. A predicted percentile is the measured percentile times the ratio of the
+two replays, so that errors common to both replays cancel out. Its interval is computed from replays
+of resampled blocks of the window, and widened by the error of the unchanged replay.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,47 +31,50 @@ from telemetry.quantiles import Z_95, quantile
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
-"""The latencies whose reproduction decides whether an answer is given."""
+"""A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged window. Beyond it, nothing is predicted.
+"""Maximum relative error of the unchanged replay. With a larger error there is no prediction.
 
-Provisional, not measured on a real server: simulated windows stay within 3 % (docs/benchmarks.md).
+These limits are provisional, because the error was only measured on simulated windows, where it is
+at most 3 % (docs/benchmarks.md).
 """
 
 RESAMPLED: Final = 40
-"""Pairs of replays for the intervals: the spread of 40 draws is known to 11 %."""
+"""Number of pairs of replays for an interval. The standard deviation of 40 draws is known to within
+11 %."""
 BLOCK_S: Final = 30
-"""Length of a resampled stretch: longer than most requests, and shorter than a rate's changes."""
+"""Length of a resampled block: longer than most requests, and shorter than most changes of the
+request rate."""
 SATURATED: Final = 0.02
-"""Each second of the window adds this much to the wait in the queue: the rate is 2 % above what the
-engines can serve."""
+"""Growth of the queueing time, in seconds per second of the window, above which the engines cannot
+keep up. 0.02 is a request rate 2 % above the engines' capacity."""
 
 Percentiles = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
-    """Which window to replay, with which edits, and whose latencies to report."""
+    """The window to replay, the edits, and the requests whose latencies are reported."""
 
     window: Window
     edits: Edits
     equals: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels of the reported requests. All requests are replayed."""
+    """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """What the engines cost now, or None if they have no price."""
+    """Current cost of the engines, or None if they have no price."""
 
 
 class Reproduced(NamedTuple):
-    """One percentile, measured and replayed without edits."""
+    """One percentile: as measured, and as replayed without edits."""
 
     measured: float | None
     replayed: float | None
 
     @property
     def error_ratio(self) -> float | None:
-        """Return the replayed value relative to the measured one, minus 1."""
+        """The replayed value divided by the measured value, minus 1."""
         if not self.measured or self.replayed is None:
             return None
         return self.replayed / self.measured - 1
@@ -87,7 +90,7 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The share of an objective's requests that are good, measured and predicted."""
+    """The share of an objective's requests that are good: as measured, and as predicted."""
 
     slo: str
     good_ratio_now: float
@@ -96,7 +99,10 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """Measured, reproduced and predicted latencies. Without a prediction, `refused` is why."""
+    """Measured, reproduced and predicted latencies.
+
+    If there is no prediction, `refused` has the reason.
+    """
 
     window: Window
     requests: int
@@ -112,12 +118,13 @@ class WhatIfAnswer:
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that the edited engines reject: longer than `max_model_len`, or no queue space."""
+    """Number of requests that the edited engines reject, because they are longer than
+    `max_model_len` or the queue is full."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """The edited engines cannot keep up: the queue grows for as long as the window lasts."""
+    """Whether the queue of the edited engines grows until the end of the window."""
     extrapolated: Sequence[str] = ()
 
 
@@ -128,11 +135,12 @@ def answer_what_if(
 
     Args:
         engine: from `open_database`.
-        question: what to change, and for whom to report.
+        question: the window, the edits, and the requests to report.
         progress: called after each of the `RESAMPLED` pairs of replays.
 
     Raises:
-        NotReplayableError: the window has too few requests, or a feature that is not modelled.
+        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
+            that the replay does not model.
         EditError: an edit is not allowed.
     """
     beside = [*question.equals, *columns_of_objectives(question.objectives)]
@@ -141,7 +149,7 @@ def answer_what_if(
 
 
 def columns_of_objectives(objectives: Sequence[Objective]) -> list[str]:
-    """Return the columns of requests that the verdicts on these objectives need."""
+    """Return the columns of requests that are needed to judge these objectives."""
     found: list[str] = []
     for each in objectives:
         if isinstance(each.indicator, Goodput):
@@ -155,11 +163,11 @@ def predict(
     resampled: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> WhatIfAnswer:
-    """Answer from recorded traffic.
+    """Predict the effect of the edits from recorded traffic.
 
     Args:
         recorded: the window.
-        question: what to change, and for whom to report.
+        question: the window, the edits, and the requests to report.
         resampled: number of pairs of replays for the intervals.
         progress: called after each pair.
 
@@ -240,14 +248,14 @@ def predict(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Traffic:
-    """Recorded or resampled arrivals of each engine, with what happened to it."""
+    """Recorded or resampled arrivals of each engine, and its stalls and changes of speed."""
 
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
-    """The recorded request of each arrival."""
+    """The index of the recorded request of each arrival."""
     since_s: float
-    """Requests received before are not counted."""
+    """Requests received before this time are not counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +264,7 @@ class _Run:
 
     values: Mapping[str, FloatArray]
     source: IntArray
-    """(n,) the recorded request that each replayed request copies."""
+    """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray
     binds: Bind
     saturated: bool
@@ -272,7 +280,7 @@ def _unresampled(recorded: Recorded) -> _Traffic:
 
 
 def _resampled(recorded: Recorded, chance: np.random.Generator) -> _Traffic:
-    """Draw stretches of the window with replacement. The time before the window stays."""
+    """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
     lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
     blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
@@ -309,7 +317,7 @@ def _resampled(recorded: Recorded, chance: np.random.Generator) -> _Traffic:
 def _run(
     recorded: Recorded, traffic: _Traffic, edits: Edits, seed: str, chance: np.random.Generator
 ) -> _Run:
-    """Replay traffic with edits: each engine by itself, or all behind a router."""
+    """Replay traffic with edits: each engine separately, or all requests through a router."""
     pools = list(
         zip(_models(recorded), traffic.arrivals, traffic.conditions, traffic.rows, strict=True)
     )
@@ -343,7 +351,7 @@ def _models(recorded: Recorded) -> list[ServerModel]:
 def _pooled(
     recorded: Recorded, traffic: _Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Put the requests of all engines behind one router, in front of equal replicas."""
+    """Return one model with the requests of all engines, for equal replicas behind a router."""
     first = recorded.engines[0].model
     steps = [each.model.engine.step for each in recorded.engines]
     mean = StepModel(
@@ -392,7 +400,7 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
 
 
 def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the wait grows with the time of arrival until the end."""
+    """Return whether the queueing time grows until the end of the replay."""
     known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
     at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
     if at_s.size < 2 or np.ptp(at_s) == 0:
@@ -407,7 +415,7 @@ def _quantile(values: FloatArray, q: float) -> float | None:
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Return why nothing is predicted: the unchanged window is not reproduced."""
+    """Return why there is no prediction: the unchanged replay has too large an error."""
     for name in JUDGED:
         for point, most in MOST_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -456,11 +464,11 @@ def _ratios(
 
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below it a ratio of two times means nothing: the difference is added instead."""
+"""For shorter durations a ratio is not meaningful, so the difference is added instead."""
 
 
 def _scaled(measured: float | None, now: float | None, then: float | None) -> float | None:
-    """Return the measured value, changed as the replay changed."""
+    """Return the measured value times the ratio of the edited and the unchanged replay."""
     if measured is None or now is None or then is None:
         return then
     if min(measured, now) < NEGLIGIBLE_S:
@@ -491,8 +499,9 @@ def _predicted(
 def _interval(value: float, draws: Sequence[float], error_ratio: float) -> Predicted:
     """Return the interval that contains 95 % of later windows with the same kind of traffic.
 
-    On a log scale. The draws' variance counts twice, because the recorded window and a later one
-    are two samples of the traffic. The reproduction's error is added.
+    The interval is computed on a log scale. The variance of the draws counts twice, because the
+    recorded window and a later window are two samples of the traffic. The error of the unchanged
+    replay is added.
     """
     positive = [each for each in draws if each > 0]
     if value <= 0 or len(positive) < 2:
@@ -544,7 +553,8 @@ def _good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def _corrected(then: FloatArray, now: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return replayed values, each changed as its rank's percentile is."""
+    """Return replayed values, each corrected by the error of the unchanged replay at its
+    percentile."""
     found = then.copy()
     known = np.flatnonzero(np.isfinite(then))
     now, measured = np.sort(now[np.isfinite(now)]), np.sort(measured[np.isfinite(measured)])
@@ -588,7 +598,7 @@ def _objectives(
 
 
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
-    """Return what the prediction assumes beyond what was seen."""
+    """Return the assumptions of the prediction that the recorded traffic does not confirm."""
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(
@@ -600,7 +610,7 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     if arguments & {"enable_prefix_caching"} and not cached:
         found.append("no request hit the prefix cache in this window")
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:
-        found.append("replicas differ; the pool has their mean step model")
+        found.append("replicas differ; each new replica has their mean step model")
     if any(each.factor > 1 for each in edits.rates):
         found.append("added requests are copies of recorded ones")
     return found

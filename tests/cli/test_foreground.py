@@ -124,7 +124,7 @@ def test_it_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "is healthy; waiting for its telemetry"),
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "health check (status 503 Busy)"),
-        (b"\x1b[31m220 mail.example ESMTP\r\n", "health check (the answer is not HTTP"),
+        (b"\x1b[31m220 mail.example ESMTP\r\n", "health check (the response is not HTTP"),
         (None, "health check (Connection refused)"),
     ],
 )
