@@ -1,4 +1,4 @@
-"""`tailspan explain --request`: one request, by its id or its trace."""
+"""`tailspan explain --request`: explain one request, found by its id or its trace."""
 
 import json
 import os
@@ -22,11 +22,11 @@ def request_text(engine: Engine, words: str, form: str) -> str:
 
     Args:
         engine: from `open_database`.
-        words: the id, as `store.requests.lookup` accepts it.
+        words: the id, in a form that `store.requests.lookup` accepts.
         form: text or json.
 
     Raises:
-        click.UsageError: no request has this id, or several have it.
+        click.UsageError: no request has this id, or several requests have it.
     """
     found = explain_request(engine, _the_one(engine, words))
     link = _link(found)

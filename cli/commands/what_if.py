@@ -1,4 +1,4 @@
-"""`tailspan what-if`: what a change would do to the recorded traffic."""
+"""`tailspan what-if`: predict the effect of a change on the recorded traffic."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.what_if import Predicted, WhatIfAnswer
 
 REFUSED: Final = 1
-"""Exit status if the replay does not reproduce the window. There is then no prediction."""
+"""Exit status if there is no prediction, because the replay does not reproduce the window."""
 
 
 @click.command(
@@ -52,8 +52,8 @@ Examples:
     "rates",
     multiple=True,
     metavar="FACTOR",
-    help="Multiply the request rate, as in 1.5x, or that of one tenant, as in tenant=acme:0.5x."
-    " May be repeated.",
+    help="Multiply the request rate, as in 1.5x, or the request rate of one tenant, as in"
+    " tenant=acme:0.5x. May be repeated.",
 )
 @click.option("--prompt", metavar="FACTOR", help="Multiply the prompt lengths, as in 2x.")
 @click.option("--output", metavar="FACTOR", help="Multiply the answer lengths, as in 0.5x.")
@@ -73,15 +73,15 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    Replays the requests of the range on a model of each engine, fitted to what that engine
-    reported: once unchanged, and once with the edits. The replay of the unchanged range is
-    compared with what was measured, and the error is printed. If the error is too large, there is
-    no prediction. --where selects the requests to report; all requests are replayed.
+    The command replays the requests of the range on a model of each engine, once unchanged and once
+    with the edits. Each model is fitted to the engine's own samples. The command compares the
+    unchanged replay with the measured latencies, and prints the error. If the error is too large,
+    there is no prediction. --where selects the requests to report. All requests are replayed.
 
-    Each prediction has a 95 % interval. If the edited servers cannot keep up, the answer says so:
-    the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
+    output has a warning, because the latencies then depend on how long the load lasts.
 
-    Exit status 1: the range cannot be replayed, or is not reproduced.
+    Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
@@ -103,7 +103,7 @@ def what_if(
         raise click.UsageError(str(error)) from error
     if not edits.listed():
         raise click.UsageError(
-            "no change is given; allowed: --set, --replicas, --router, --rate, --prompt, --output"
+            "no change is set; allowed: --set, --replicas, --router, --rate, --prompt, --output"
         )
     question = ask(**asked)
     try:
@@ -119,7 +119,7 @@ def what_if(
         None if bill.unpriced or bill.total is None else bill.usd_per_hour,
     )
     try:
-        # The first replay of a version compiles the loop, which takes about 15 s.
+        # The first replay after an installation compiles the loop, which takes about 15 s.
         with click.progressbar(
             length=RESAMPLED, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:
@@ -152,7 +152,7 @@ def _arguments(given: Sequence[str]) -> dict[str, str]:
 
 
 def as_json(answer: "WhatIfAnswer") -> dict[str, Any]:
-    """Return the answer as one JSON object; null is unknown."""
+    """Return the prediction as one JSON object, with null for unknown values."""
     predicted: dict[str, Any] = {
         name: {point: each._asdict() for point, each in points.items()}
         for name, points in answer.predicted.items()
@@ -219,7 +219,7 @@ _SHOWN: Final = ("p50", "p99")
 
 
 def lines(answer: "WhatIfAnswer") -> list[str]:
-    """Return the answer as text."""
+    """Return the prediction as text."""
     found = [
         f"What if {', '.join(answer.edits)}?",
         f"{answer.requests:,} requests received {text.span(answer.window)}",
@@ -233,7 +233,7 @@ def lines(answer: "WhatIfAnswer") -> list[str]:
         found += [
             "",
             "SATURATED: the engines cannot keep up with this load. The queue grows for as long as"
-            " the load lasts; the predicted latencies hold for a range of this length only.",
+            " the load lasts. The predicted latencies are valid only for a range of this length.",
         ]
     header = ["latency", "", "measured", "replayed", "error"]
     if answer.refused is None:
@@ -265,8 +265,8 @@ def lines(answer: "WhatIfAnswer") -> list[str]:
     ]
     if answer.rejected:
         found.append(
-            f"{answer.rejected:,} requests would be rejected: longer than max_model_len, or no"
-            " space in the queue."
+            f"{answer.rejected:,} requests would be rejected, because they are longer than"
+            " max_model_len, or because the queue is full."
         )
     if answer.usd_per_hour is not None:
         now, then = answer.usd_per_hour, answer.predicted_usd_per_hour

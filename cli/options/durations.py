@@ -1,4 +1,4 @@
-"""Durations as options, with a minimum and a maximum."""
+"""Options for durations, with a minimum and a maximum."""
 
 from typing import Final
 
@@ -54,7 +54,7 @@ class Duration(click.ParamType[int]):
 
 
 class Retention(click.ParamType[int | None]):
-    """A retention in nanoseconds, or None for ever."""
+    """A retention in nanoseconds, or None to keep data for ever."""
 
     name = "duration"
 

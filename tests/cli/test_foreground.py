@@ -169,7 +169,7 @@ def test_the_first_telemetry_of_a_server_is_reported_once(up: RunUp, request_row
 def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
     async def play(up: Up) -> None:
         up.stack.arrivals.on_stored([request_row(replica=f"r{n}") for n in range(100)], [])
-        await up.waits_for("There may be more servers")
+        await up.waits_for("Messages about further servers")
 
     assert up(play).count("Telemetry arrives from") == MOST_NAMED
 
