@@ -56,7 +56,7 @@ class _KeptChild:
         """Start the process.
 
         Raises:
-            ChildError: it cannot be started.
+            ChildError: the process cannot be started.
         """
         raise NotImplementedError
 
@@ -68,8 +68,8 @@ class _KeptChild:
         """Restart the process if it has ended, and wait for its end.
 
         Raises:
-            ChildEnded: it ended.
-            ChildError: it cannot be started.
+            ChildEnded: the process ended.
+            ChildError: the process cannot be started.
         """
         if not self.running:
             await self.start()

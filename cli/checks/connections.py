@@ -120,15 +120,15 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         return Finding(
             "telemetry",
             False,
-            f"the latest is from {length(-age_s)} in the future",
+            f"the newest data is from {length(-age_s)} in the future",
             "set the clocks of this machine and of the servers (NTP)",
         )
     if age_s <= RECENT_S:
-        return Finding("telemetry", True, f"the latest is {max(age_s, 0):.0f} s old")
+        return Finding("telemetry", True, f"the newest data is {max(age_s, 0):.0f} s old")
     return Finding(
         "telemetry",
         amiss,
-        f"the latest is {length(age_s)} old",
+        f"the newest data is {length(age_s)} old",
         "check that the server is up, and that its environment has OTEL_EXPORTER_OTLP_ENDPOINT."
         " Its log contains 'tailspan: capturing' when the instrumentation is loaded",
     )

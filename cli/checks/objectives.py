@@ -67,7 +67,7 @@ def objectives(
     for name, reason in late.items():
         yield _blind(name, "on /metrics since Tailspan started", reason)
     if seeing := sorted(found.keys() - blind.keys() - late.keys()):
-        yield Finding("objectives", True, f"these count their requests: {', '.join(seeing)}")
+        yield Finding("objectives", True, f"requests are counted for: {', '.join(seeing)}")
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:

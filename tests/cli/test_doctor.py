@@ -123,13 +123,13 @@ def test_nothing_is_up(doctor: Doctor, nowhere: list[str]) -> None:
     ("ago_s", "ok", "words"),
     [
         (None, None, "nothing has been received yet"),
-        (30, True, "the latest is 3"),
-        (90, None, "the latest is 9"),
-        (30 * 60, None, "the latest is 30 min old"),
-        (5 * 3600, None, "the latest is 5 h old"),
-        (72 * 3600, None, "the latest is 3 days old"),
-        (-3, True, "the latest is 0 s old"),
-        (-1800.5, False, "the latest is from 30 min in the future"),
+        (30, True, "the newest data is 3"),
+        (90, None, "the newest data is 9"),
+        (30 * 60, None, "the newest data is 30 min old"),
+        (5 * 3600, None, "the newest data is 5 h old"),
+        (72 * 3600, None, "the newest data is 3 days old"),
+        (-3, True, "the newest data is 0 s old"),
+        (-1800.5, False, "the newest data is from 30 min in the future"),
     ],
 )
 def test_old_telemetry_fails_only_where_a_server_should_report(

@@ -78,7 +78,7 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 ) -> None:
     assert look() == []
     receive(200, True)
-    assert look() == [Finding("objectives", True, "these count their requests: chat")]
+    assert look() == [Finding("objectives", True, "requests are counted for: chat")]
 
 
 @pytest.mark.parametrize(("late", "ok"), [(41, False), (40, True)])
