@@ -18,8 +18,8 @@ _NS = 10**9
 class Baseline:
     """A baseline, and the incident that follows it.
 
-    `before` is the incident whose start ends the baseline, or None if the baseline ends where the
-    window begins.
+    `before` is an incident that begins where the baseline ends, or None if the baseline ends where
+    the window begins.
     """
 
     span: Span

@@ -1,7 +1,7 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-An objective may set a threshold for several latencies. The verdict is about the latency whose
-threshold was missed by most of the incident's bad requests. Commands, pages and alerts all use this
+An objective may set a threshold for several latencies. The verdict is about one of these latencies:
+most of the incident's bad requests missed its threshold. Commands, pages and alerts all use this
 module, so their texts agree.
 """
 

@@ -76,7 +76,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
     Args:
         path: path of the file. Relative paths in the file start at the file's folder.
-        environ: environment variables, one of which `client_secret_env` may name.
+        environ: the environment variables, for `client_secret_env`.
 
     Raises:
         DocumentError: the file is invalid, or names a file or variable that does not exist.

@@ -28,7 +28,7 @@ DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not
 """Labels that requests can be grouped by."""
 
 MOST_READ: Final = 300_000
-"""Maximum number of requests to read one by one; this takes about a second."""
+"""Maximum number of requests to read one by one, which takes about a second."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -62,8 +62,8 @@ class StatsAnswer:
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     """Compute the statistics of each group.
 
-    They are computed from the stored requests, or from rollups if there are too many requests or
-    some were deleted.
+    The statistics are computed from the stored requests, or from rollups if there are too many
+    requests or if some were deleted.
 
     Raises:
         ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a
@@ -106,7 +106,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
     Args:
         found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
         dimensions: labels to group by; empty for a single group.
-        window: the time range by whose length rates are divided.
+        window: the time range, for computing rates.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [

@@ -34,10 +34,10 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged replay. With a larger error there is no prediction.
+"""Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
 
-These limits are provisional, because the error was only measured on simulated windows, where it is
-at most 3 % (docs/benchmarks.md).
+The limits are provisional, because only simulated windows were measured. Their error is at most 3 %
+(docs/benchmarks.md).
 """
 
 RESAMPLED: Final = 40
@@ -448,7 +448,7 @@ def _ratios(
     then: _Run,
     measured: Mapping[str, FloatArray],
 ) -> dict[tuple[str, str], float]:
-    """Return one draw of each predicted percentile."""
+    """Return each predicted percentile, computed from one pair of resampled replays."""
     rows = np.concatenate(traffic.rows)
     found = {}
     for name in METRICS:
@@ -612,7 +612,7 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:
         found.append("replicas differ; each new replica has their mean step model")
     if any(each.factor > 1 for each in edits.rates):
-        found.append("added requests are copies of recorded ones")
+        found.append("added requests are copies of recorded requests")
     return found
 
 

@@ -214,7 +214,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Idle share, by replica",
                     description=(
-                        "The share of time between engine steps. Absent if no engine reports its"
+                        "The share of time between engine steps. No value if no engine reports its"
                         " busy time."
                     ),
                     unit=Unit.SHARE,

@@ -69,7 +69,7 @@ class Kind(StrEnum):
 class Query(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram. It has no result if there are classic buckets.
+    A `native` query reads a native histogram, and has no result if there are classic buckets.
     """
 
     expr: str

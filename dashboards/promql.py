@@ -31,9 +31,7 @@ def buckets(histogram: Histogram, where: str) -> str:
 
 
 def native(histogram: Histogram, where: str) -> str:
-    """Return a native histogram of observations per second.
-
-    It has no result if there are classic buckets.
+    """Return a native histogram of observations per second, if there are no classic buckets.
 
     A Prometheus with native histograms stores classic buckets only if it is configured to do so.
     """

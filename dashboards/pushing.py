@@ -38,7 +38,7 @@ class PushError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The result of a push for one object. With `dry_run`, the result that a push would have."""
+    """The result of a push, or of a dry run, for one object."""
 
     what: str
     action: str

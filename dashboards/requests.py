@@ -170,9 +170,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Waiting requests, by reason",
                     description=(
-                        "Mean number of requests that wait for a seat in the batch, for KV blocks,"
-                        " for the step's token budget, for an adapter, cache or grammar (held), or"
-                        " for the end of the current step."
+                        "Mean number of waiting requests, by what they wait for: a seat in the"
+                        " batch, KV blocks, the step's token budget, an adapter, cache or grammar"
+                        " (held), or the end of the step."
                     ),
                     unit=Unit.REQUESTS,
                     kind=Kind.STACKED,

@@ -15,7 +15,7 @@ class EndpointAccess:
     tokens: Tokens | None = None
     tls: Tls | None = None
     limits: Limits | None = None
-    """None for the default."""
+    """The limits on received data, or None for the defaults."""
     hosts: AllowedHosts | None = None
     """The host names that clients may use for the HTTP ports, or None for the default."""
     own_token: str | None = field(default=None, repr=False)

@@ -49,7 +49,7 @@ def launch(
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
         database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.
-        objectives: files and folders of objectives; empty for the built-in ones.
+        objectives: files and folders of objectives, or an empty list for the built-in objectives.
         prices: the price file, or None for the file in the environment or the list prices.
         sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
             process reads the file itself, so no secret is on its command line.

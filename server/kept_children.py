@@ -117,7 +117,7 @@ class KeptExplorer(_KeptChild):
 class KeptSimulator(_KeptChild):
     """A simulated fleet.
 
-    It runs in a separate process, because its backfill would delay the collector.
+    The fleet runs in a separate process, because computing the backfill would delay the collector.
 
     Args:
         endpoint: returns the collector's address.

@@ -19,7 +19,8 @@ _M_ARENA_MAX: Final = -8
 def keep_little() -> None:
     """Limit the allocators of this process.
 
-    Call this function before any thread starts. With another libc than glibc it has no effect.
+    Call this function before any thread starts. The function has no effect if the libc is not
+    glibc.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -116,7 +116,8 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
 
 async def _settle(engine: Engine, now_s: int) -> None:
-    """Compute the marked rollups in slices, so that a stop waits for at most one slice."""
+    """Compute the marked rollups in slices, so that a request to stop waits for at most one
+    slice."""
     made, told_at = 0, TOLD_EVERY
     while True:
         done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)

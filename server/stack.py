@@ -76,8 +76,8 @@ run after an upgrade computes thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""Paths for the probes of an orchestrator such as Kubernetes. They require no token, and allow any
-Host header."""
+"""Paths for the probes of an orchestrator such as Kubernetes. These paths require no token, and
+allow any Host header."""
 NAMELESS = "a server without a name (service.instance.id)"
 
 
@@ -134,8 +134,8 @@ class Stack:
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
         objectives: the objectives to evaluate.
-        objective_paths: the files of the objectives, for the explorer. Empty for the built-in
-            objectives.
+        objective_paths: the files of the objectives for the explorer, or an empty list for the
+            built-in objectives.
         keep: the retention of each kind of data.
         notify: the notification channels, or None for no notifications.
         scrape: the servers whose `/metrics` are scraped, and the interval between scrapes.

@@ -17,9 +17,9 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Maximum pause in seconds before a restart. The pause doubles after each failure. With this
-maximum, a component that always fails is tried once per minute, and a database that becomes
-available again is used within a minute.
+"""Maximum pause in seconds before a restart. The pause doubles after each failure. A component that
+always fails is therefore tried once per minute. A database that becomes available again is used
+within a minute.
 """
 
 _log = logging.getLogger(__name__)

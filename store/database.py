@@ -48,8 +48,8 @@ def open_database(
 
     Raises:
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported, or the database was not created by Tailspan, or it was
-            created by a newer version, or it needs an upgrade and `create` is false.
+        StoreError: the URL is not supported, or the database was not created by this or an older
+            version of Tailspan, or it needs an upgrade and `create` is false.
     """
     parsed, dialect = _parse(url if url is not None else default_url())
     name = dialect.name(parsed)

@@ -43,7 +43,7 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of waiting rows. They use at most a few hundred MB, and are written in a few
+"""Maximum number of waiting rows. The rows use at most a few hundred MB, and are written in a few
 seconds."""
 
 _log = logging.getLogger(__name__)
@@ -110,8 +110,8 @@ class Writer:
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
-        A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        an older report.
+        A row with a key that is already stored is ignored. A newer report of a request in flight
+        replaces an older report.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry

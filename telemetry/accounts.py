@@ -118,9 +118,9 @@ class Cells:
     """Requests by labels and hour.
 
     Entry i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
-    hour that begins at `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and
-    the number of requests that report the amount. If a request spans the end of an hour, its
-    seconds are divided between the hours.
+    hour that begins at `hour_unix_s[i]`. An entry has the number of requests, the sum of each
+    amount, and the number of requests that report the amount. If a request spans the end of an
+    hour, its seconds are divided between the hours.
     """
 
     by: Sequence[str]
@@ -154,12 +154,12 @@ class Accounts:
     gpus: GpuStretches
     cells: Cells
     starts: Sequence[EngineStart]
-    """The last start of each engine before the range, all starts in the range, and the starts
-    shortly after the range, because these engines may have been loading within the range."""
+    """The last start of each engine before the range, and all starts in the range or shortly after
+    it. An engine that started shortly after the range may have been loading in the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided. They cannot be
-    divided if the rows of these requests were deleted."""
+    """Whether the seconds of requests that span the end of an hour are divided. The seconds cannot
+    be divided if the rows of these requests were deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with known engine time. Earlier hours have requests only."""
     overflowed: int = 0

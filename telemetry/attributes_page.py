@@ -47,7 +47,7 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span: one request",
-        "The span has the kind SERVER and the name `{operation} {model}`. It begins when the"
+        "The span has the kind SERVER and the name `{operation} {model}`. The span begins when the"
         " request is received and ends when the answer is delivered. If the request has a"
         " `traceparent`, the span is its child. The span's status is ERROR for the outcome"
         " `error`. The phases sum to the duration of the span. If a request ends early, the"
@@ -73,9 +73,9 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Metrics: one engine, each second",
-        "A gauge is the value at the time of its data point. A sum is monotonic and counts from"
-        " the data point's start time. It is never a delta. An offline `LLM` has no stat logger:"
-        " its engine core reports waiting, running and the step ledger's metrics only.",
+        "A gauge is the value at the time of its data point. A sum is monotonic, counts from the"
+        " data point's start time, and is never a delta. An offline `LLM` has no stat logger: its"
+        " engine core reports waiting, running and the step ledger's metrics only.",
         _METRIC_COLUMNS,
         _metrics(EngineSample),
     )

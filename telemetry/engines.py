@@ -97,8 +97,8 @@ class EngineSample:
         int | None,
         metric(
             names.FETCHING_KV,
-            "Waiting requests for which KV cache is being loaded from outside the engine. Absent"
-            " before vLLM 0.32 and without a KV connector.",
+            "Waiting requests for which KV cache is being loaded from outside the engine. The"
+            " metric is absent before vLLM 0.32 and without a KV connector.",
             SCHEDULER,
         ),
     ] = None
@@ -126,7 +126,7 @@ class EngineSample:
             names.LAST_STEP_AGE,
             "Time since the front end received the last step of any of its engines. If its oldest"
             " request in flight was sent after that step, the time since the request was sent."
-            " Absent without requests in flight.",
+            " The metric is absent without requests in flight.",
             FRONT_END,
         ),
     ] = None
@@ -137,7 +137,7 @@ class EngineSample:
         int | None,
         metric(
             names.WAITING_LORAS,
-            "Waiting requests that use an adapter. Absent if no adapters are served.",
+            "Waiting requests that use an adapter. The metric is absent if no adapters are served.",
             "vLLM's scheduler",
         ),
     ] = None
@@ -285,7 +285,8 @@ class EngineSample:
         int | None,
         metric(
             names.EXTERNAL_CACHE_QUERIES,
-            "Prompt tokens looked up in a cache outside the engine. Absent without such a cache.",
+            "Prompt tokens looked up in a cache outside the engine. The metric is absent without"
+            " such a cache.",
             SCHEDULER,
         ),
     ] = None
@@ -301,8 +302,8 @@ class EngineSample:
         int | None,
         metric(
             names.LOCAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens from the engine's own cache, counted when a prefill is complete. Absent"
-            " before vLLM 0.16.",
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. The"
+            " metric is absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -311,7 +312,7 @@ class EngineSample:
         metric(
             names.EXTERNAL_CACHED_PROMPT_TOKENS,
             "Prompt tokens from a cache outside the engine, counted when a prefill is complete."
-            " Absent before vLLM 0.16.",
+            " The metric is absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -448,7 +449,7 @@ class EngineSample:
         column(
             "s",
             "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " Absent without a correction.",
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None

@@ -1,6 +1,6 @@
 """A sample: the state of a GPU at one instant, from its driver or from a separate sampler.
 
-A value that a GPU does not report is None. It is not replaced by a similar value: for example, the
+A value that a GPU does not report is None. A similar value does not replace it: for example, the
 share of time with memory access does not replace the memory bandwidth.
 """
 
@@ -146,7 +146,7 @@ class GpuSample:
         column(
             "s",
             "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " Absent without a correction.",
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None

@@ -56,8 +56,8 @@ class Source(StrEnum):
 class Basis(StrEnum):
     """Where a request was measured.
 
-    `http` means at the HTTP edge and in the engine, `engine` only in the engine, `edge` only at the
-    HTTP edge, and `client` only in the client, with the network included.
+    `http` means at the HTTP edge and in the engine. `engine`, `edge` and `client`
+    mean that only this part was measured. The durations of `client` include the network.
     """
 
     HTTP = "http"
@@ -80,12 +80,12 @@ PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
 """The parts of prefill and of decode: the request's own work, prefills of other requests, decodes
-of other requests, preemption (from the eviction until the discarded work is computed again), and
-step time that no scheduled work explains."""
+of other requests, preemption, and step time that no scheduled work explains. Preemption lasts from
+the eviction until the discarded work is computed again."""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
 """The parts of `queue_s`, by what the request waits for: a seat in the batch, free KV-cache blocks,
-the step's token budget, its own adapter, cache or grammar, and the end of the current step."""
+the step's token budget, its own adapter, cache or grammar, or the end of the step."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 """The parts of prefill, which sum to `prefill_s`."""
@@ -356,7 +356,7 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest time between two tokens. Absent for fewer than two tokens.",
+            "The longest time between two tokens. The value is absent for fewer than two tokens.",
             LEDGER,
             rolled_up=True,
         ),
@@ -385,8 +385,9 @@ class RequestTimeline:
         attribute(
             names.REQUEST_MODEL,
             "text",
-            "The name under which the model is served. Absent if the client requested a model that"
-            " is not served (status 404), because text from a client must not become a label.",
+            "The name under which the model is served. The name is absent if the client requested"
+            " a model that is not served (status 404), because text from a client must not become"
+            " a label.",
             CONFIG,
         ),
     ] = None
@@ -414,8 +415,8 @@ class RequestTimeline:
         attribute(
             names.ENGINE,
             "integer",
-            "Index of the engine. Absent if the front end has several engines and the ledger did"
-            " not report the request.",
+            "Index of the engine. The index is absent if the front end has several engines and the"
+            " ledger did not report the request.",
             "step ledger, stat logger",
         ),
     ] = None
@@ -435,7 +436,10 @@ class RequestTimeline:
     http_status: Annotated[
         int | None,
         attribute(
-            names.HTTP_STATUS_CODE, "integer", "HTTP status. Absent if no response was sent.", HTTP
+            names.HTTP_STATUS_CODE,
+            "integer",
+            "HTTP status. The status is absent if no response was sent.",
+            HTTP,
         ),
     ] = None
     error_type: Annotated[
@@ -520,8 +524,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Waiting requests after the last step before this request arrived. Absent if the front"
-            " end has several engines.",
+            "Waiting requests after the last step before this request arrived. The value is absent"
+            " if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -530,8 +534,8 @@ class RequestTimeline:
         attribute(
             names.RUNNING_AT_ARRIVAL,
             "{request}",
-            "Requests in the batch after the last step before this request arrived. Absent if the"
-            " front end serves several engines.",
+            "Requests in the batch after the last step before this request arrived. The value is"
+            " absent if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -541,7 +545,7 @@ class RequestTimeline:
             names.KV_USAGE_AT_ARRIVAL,
             "1",
             "Share of KV-cache blocks in use after the last step before this request arrived."
-            " Absent if the front end serves several engines.",
+            " The value is absent if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -550,7 +554,7 @@ class RequestTimeline:
         column(
             "s",
             "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " Absent without a correction.",
+            " The value is absent without a correction.",
             "collector",
         ),
     ] = None
@@ -559,8 +563,8 @@ class RequestTimeline:
         attribute(
             names.REPORTED_IN_FLIGHT,
             "s",
-            "Age of the request in its last report in flight. Absent if it was never reported in"
-            " flight.",
+            "Age of the request in its last report in flight. The value is absent if the request"
+            " was never reported in flight.",
             HTTP,
         ),
     ] = None

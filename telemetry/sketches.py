@@ -76,7 +76,10 @@ def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def estimate_s(bin_: int) -> float:
-    """Return the estimate for a bin, 2γ^b/(γ + 1). It is within 1 % of all durations in the bin."""
+    """Return the estimate for a bin, 2γ^b/(γ + 1).
+
+    The estimate is within 1 % of all durations in the bin.
+    """
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)
 
 

@@ -110,11 +110,11 @@ def owners(url: str | None) -> Iterator[Finding]:
                 _WIDEST,
             ),
             printable(
-                "if an engine runs on it, assign it in the command that samples it (tailspan up, or"
-                f" tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is"
-                f" {named}{more}; for a dcgm-exporter's also --dcgm-replica. It is detected if"
-                " the server's processes are visible, with root or CAP_SYS_PTRACE and the host's"
-                " process namespace",
+                "if an engine runs on it, assign it in the command that samples it (tailspan up,"
+                f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
+                f" REPLICA is {named}{more}; for a dcgm-exporter's also --dcgm-replica. Tailspan"
+                " detects the replica if it can see the server's processes, with root or"
+                " CAP_SYS_PTRACE and the host's process namespace",
                 2 * _WIDEST,
             ),
         )
@@ -137,7 +137,7 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
             why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
-            found = f"{shown} reports no values; errors so far: {why}"
+            found = f"{shown} reports no values; errors since the start: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
             mend = _MEND["shut"] if shut else "the log of `tailspan up` has the details"
             yield Finding("GPU reader", False, found, mend)

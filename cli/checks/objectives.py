@@ -35,7 +35,7 @@ def objectives(
 
     Args:
         url: a SQLAlchemy URL, or None for the default.
-        paths: files and folders of objectives; empty for the built-in ones.
+        paths: files and folders of objectives, or an empty list for the built-in objectives.
         host: the address of a running Tailspan.
         port: the port of `/metrics`.
         access: credentials and TLS settings.

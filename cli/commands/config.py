@@ -30,9 +30,9 @@ Examples:
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
     """Show each engine's configuration, the arguments of one, or the differences of two.
 
-    A FINGERPRINT identifies a configuration. It is the value of `config` in each request. The first
-    digits are enough if they are unique. Without a fingerprint, the command lists the configuration
-    of each engine's last start.
+    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. The
+    first digits are enough if they are unique. Without a fingerprint, the command lists the
+    configuration of each engine's last start.
     """
     if "" in fingerprint:
         raise click.UsageError(

@@ -70,7 +70,7 @@ def incident_explained(
     verdict = leading_verdict([told[each] for each in asked.metrics or told])
     if verdict is None:
         raise click.UsageError(
-            f"--incident {named!r}: {name} has no latency target; choose one to explain:"
+            f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
     return Answer(incident, verdict, verdict.first if metric is None else told[metric])

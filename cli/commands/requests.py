@@ -71,10 +71,10 @@ Examples:
 def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
     """Print requests, with their phases and outcomes.
 
-    The JSON has one object per line, with durations in seconds (_s), started_at in unix seconds,
-    and null for unknown values. network_s is the client's duration minus the server's duration, if
-    the client's own span reports the same request. If several sources report a request, the command
-    prints the best report: instrumentation, then native, then client.
+    The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
+    and unknown values are null. The key network_s is the client's duration minus the server's
+    duration, if the client's span reports the same request. If several sources report a request,
+    the command prints the best report: instrumentation, then native, then client.
     """
     order_by = _order_by(sort)
     question = ask(**asked)

@@ -154,8 +154,8 @@ def simulate(
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 
-    With --duration, the exit status is 2 if some data was not delivered. This happens if the
-    collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
+    With --duration, the exit status is 2 if some data was not delivered. Data is not delivered if
+    the collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
     """
     # Importing OpenTelemetry is slow, so only this command imports it.
     from simulator import live

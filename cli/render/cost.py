@@ -52,7 +52,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
 
 
 def nothing(engine: Engine, window: Window) -> str:
-    """Return why there is no bill, and how to get one."""
+    """Return why there is no bill, and what to do."""
     found = f"No engine reported {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:

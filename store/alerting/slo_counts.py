@@ -211,8 +211,8 @@ def keep_counts(
 def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
     """Record that all counts after a time are incomplete, and remove these marks.
 
-    Both changes are in one transaction, so that a crash cannot lose a mark. This includes
-    objectives that are no longer configured, because they may be configured again.
+    Both changes are in one transaction, so that a crash cannot lose a mark. Objectives that are no
+    longer configured are included, because they may be configured again.
 
     Args:
         engine: from `open_database`.

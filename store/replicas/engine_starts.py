@@ -70,7 +70,8 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """Return the latest start of each configuration whose fingerprint begins with `config`."""
+    """Return the latest start of each configuration with a fingerprint that begins with
+    `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )

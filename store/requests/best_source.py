@@ -82,7 +82,7 @@ def _known(
 def _better() -> FromClause:
     """Return an alias of the requests.
 
-    It is cached, because creating the sixty columns is slower than most queries.
+    The alias is cached, because creating its sixty columns is slower than most queries.
     """
     return REQUESTS.alias("better")
 

@@ -42,9 +42,9 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     """Return the seconds that each request spent outside the server, in the order of the table.
 
     The result is the difference of the two TTFTs if both sides measured a TTFT, and otherwise the
-    difference of the two E2Es. It is None if no client reported the request, if several reports
-    match, if the HTTP edge was not measured, or if the client's duration is shorter than the
-    server's duration.
+    difference of the two E2Es. The result is None if the HTTP edge was not measured, if no client
+    report or several reports match, or if the client's duration is shorter than the server's
+    duration.
 
     Args:
         engine: from `open_database`.

@@ -67,7 +67,7 @@ class Bucket:
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """Merge buckets, such as those of shards or of the minutes of an hour."""
+    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour."""
     sums, sketches = {}, {}
     for grouping in several[0].sums:
         parts = end_to_end_sums([each.sums[grouping] for each in several])

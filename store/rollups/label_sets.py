@@ -36,7 +36,7 @@ LabelSet = tuple[str | None, ...]
 def number_of(labels: LabelSet) -> int:
     """Return a label set's number.
 
-    It is the same in every database, so that shards can be merged.
+    The number is the same in every database, so that shards can be merged.
     """
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1

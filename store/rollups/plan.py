@@ -43,7 +43,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     Args:
         engine: from `open_database`.
         window: the requested window.
-        step_s: the length of the result's steps, or None for one step.
+        step_s: the length of the result's steps, or None for a single step.
 
     Returns: the plan, or None if the database has no rollups yet.
     """

@@ -234,7 +234,7 @@ def rollups(
     Args:
         engine: from `open_database`.
         window: range of `received_unix_ns`, which is widened to whole buckets.
-        by: labels to group by. Empty for one group.
+        by: labels to group by, or an empty list for one group.
         equals: the required value of each label. The value None selects requests without the label.
         unless: a value of each label. Requests with this value are left out.
         step_s: the length of the result's steps, a multiple of a minute, or None for one step.
