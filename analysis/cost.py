@@ -74,7 +74,7 @@ class CostAnswer:
     """The break-even volume, or None if part of the traffic has no price."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
-    """Energy of each of the bill's groups."""
+    """Energy of each group of the bill."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""
@@ -130,7 +130,7 @@ def managed_usd_by(
     """Return the managed price of each group of requests.
 
     Args:
-        cells: the requests, with the model and the labels of `by` as their labels.
+        cells: the requests. Their labels include `model` and the labels in `by`.
         by: the labels that define a group, which may include `hour`.
         prices: the price list, with the managed model that corresponds to each served model.
 

@@ -27,7 +27,7 @@ of rows."""
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An explanation, the incidents that its window overlaps, and how its baseline was chosen."""
+    """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
 
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()

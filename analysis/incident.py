@@ -1,8 +1,7 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-An objective may set a threshold for several latencies. The verdict is about one of these latencies:
-most of the incident's bad requests missed its threshold. Commands, pages and alerts all use this
-module, so their texts agree.
+An objective may set a threshold for several latencies. The verdict is about the latency with the
+most bad requests. Commands, pages and alerts all use this module, so their texts agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +92,7 @@ def questions_of(
 
 
 def split_incident_name(named: str) -> tuple[str, str | None]:
-    """Split `SLO@TIME` into the SLO and the time, or None for a name without a time."""
+    """Split `SLO@TIME` into the SLO and the time, which is None if there is no @TIME."""
     # The name of a group (chat{tenant="a@b"}) may contain an @.
     group, brace, rest = named.rpartition("}")
     name, at, instant = rest.partition("@")

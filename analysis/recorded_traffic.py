@@ -98,7 +98,7 @@ class RecordedEngine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """The traffic of a window: all requests that an engine reported with its own phases."""
+    """The traffic of a window: all requests with phases from the plugin."""
 
     window: Window
     requests: pa.Table
@@ -133,7 +133,7 @@ def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) ->
     lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
     if (number := request_count(engine, lead)) > MOST_REQUESTS:
         raise NotReplayableError(
-            f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Ask about a shorter range."
+            f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Choose a shorter range."
         )
     starts = [
         *in_force(engine, lead.from_unix_ns),
@@ -174,7 +174,7 @@ def recorded_of(
     if counted.sum() < LEAST_REQUESTS:
         raise NotReplayableError(
             f"{int(counted.sum())} requests with phases from the plugin; needed: at least"
-            f" {LEAST_REQUESTS}. Ask about a longer range."
+            f" {LEAST_REQUESTS}. Choose a longer range."
         )
     accepted = pc.fill_null(pc.not_equal(requests["outcome"], "rejected"), True)
     unseen = (~whole & in_window & accepted.to_numpy(zero_copy_only=False)).sum()

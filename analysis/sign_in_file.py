@@ -119,7 +119,7 @@ def in_force() -> SignIn | None:
 
 
 def _address(whole: Reader, key: str) -> str:
-    """Return the base URL that a key gives.
+    """Check and return the base URL in a key of the file.
 
     Plain HTTP is allowed on loopback only, because requests contain the session cookie.
     """
@@ -131,7 +131,7 @@ def _address(whole: Reader, key: str) -> str:
     except ValueError:
         raise whole.error(key, f"{shown(text)} is no address; {allowed}") from None
     if "@" in parts.netloc:
-        raise whole.error(key, "must hold no user and password")
+        raise whole.error(key, "must not contain a user or password")
     secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not (secure and host) or parts.query or parts.fragment:
         raise whole.error(key, f"{shown(text)}; {allowed}")

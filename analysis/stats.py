@@ -105,7 +105,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; empty for a single group.
+        dimensions: labels to group by, or an empty list for a single group.
         window: the time range, for computing rates.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9

@@ -28,11 +28,11 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
-        stack: the parts to run.
+        stack: the components to run.
         vllm: base URL of the vLLM server to watch, or None.
 
     Raises:
-        ListenError, ChildError: a part cannot be started.
+        ListenError, ChildError: a component cannot be started.
     """
     stop = stop_on_signals(stack.kill_children)
     async with stack:

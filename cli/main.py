@@ -49,7 +49,7 @@ class Commands(click.Group):
     """
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the names of the commands, in the order of `--help`."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:

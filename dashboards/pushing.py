@@ -175,8 +175,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # With the version that was compared, Grafana rejects the update if the dashboard
-            # changed since.
+            # Send the version that was compared, so that Grafana rejects the update if the
+            # dashboard has changed since.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,

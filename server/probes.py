@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response. `status` is None if there was no response; `reason` is then the error."""
+    """A response. If there was no response, `status` is None and `reason` is the error."""
 
     status: int | None
     reason: str

@@ -84,7 +84,7 @@ def delete_older(
             there are more of them.
         pause: called after each batch, while no transaction is open.
 
-    Returns: the number of deleted rows; 0 if the database deletes them itself.
+    Returns: the number of deleted rows, or 0 if the database deletes old rows itself.
 
     Raises: StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
     """

@@ -51,8 +51,8 @@ class EngineStretches:
 
     An entry lies within one bucket (a minute or an hour), and has no gap longer than GAP_S. `first`
     and `last` have a column for each counter in WORK, with NaN if the counter was not reported.
-    `coefficients` has a column for each of COEFFICIENTS: the mean within a minute, and the value of
-    the latest minute within an hour.
+    `coefficients` has a column for each name in COEFFICIENTS. For a minute it is the mean of the
+    samples, and for an hour the value of the latest minute.
     """
 
     counts: Sequence[Count]

@@ -428,9 +428,9 @@ class EngineSample:
         int | None,
         metric(
             names.HOOK_FAILURES,
-            "Failures inside the instrumentation, which do not affect vLLM, by `tailspan.hook`:"
-            " exceptions, and refused connections and dropped messages between front end and"
-            " engine core.",
+            "Failures inside the instrumentation, by `tailspan.hook`: exceptions, refused"
+            " connections, and dropped messages between front end and engine core. They do not"
+            " affect vLLM.",
             INSTRUMENTATION,
         ),
     ] = None

@@ -82,12 +82,12 @@ def cost(
 
     The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
-    The price of each engine, multiplied by the minutes for which the engine was up, gives the same
-    bill. A request costs its share of each engine step. Work repeated after an eviction is
-    "recomputed". The time between steps is "idle". The time from the start of a process until its
-    engine was ready is "loading". "Unbilled" is step time of requests that have not ended, or that
-    the plugin could not account for. The command uses the current prices, not the cost_usd that is
-    stored with each request.
+    This sum equals the price of each engine multiplied by the minutes for which the engine was up.
+    A request costs its share of each engine step. Work repeated after an eviction is "recomputed".
+    The time between steps is "idle". The time from the start of a process until its engine was
+    ready is "loading". "Unbilled" is step time of requests that have not ended, or that the plugin
+    could not account for. The command uses the current prices, not the cost_usd that is stored with
+    each request.
 
     --where selects the requests to group and compare. The bill still includes all requests of the
     engines. Only --where replica=NAME restricts the bill to one replica.

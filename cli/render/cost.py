@@ -273,7 +273,7 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
     if bill.uptime.contradicted_s > GAP_S:
         yield (
             f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more busy time than"
-            " elapsed time, which the bill leaves out. Two servers probably share a name"
+            " elapsed time. The bill leaves out these hours. Two servers probably share a name"
             " (tailspan doctor)."
         )
     if found.accounts.engines_from_unix_ns > bill.from_unix_ns:

@@ -30,8 +30,8 @@ from store.connections import reading, writing
 from store.schema import METADATA
 
 AHEAD_S: Final = 60
-"""If a row was created more than this in the future, the clock was wrong when the row was added.
-Such a row is sent immediately.
+"""If a row's creation time is more than this many seconds in the future, the clock was wrong when
+the row was added. Such a row is sent immediately.
 """
 
 

@@ -161,7 +161,7 @@ def keep_counts(
         since: the time range that was stored when counting began, or None to skip the check for
             other processes.
         groups: the keys of the counted groups. The counts of a group are stored under the
-            definition and the key, with their own start.
+            definition and the group's key, and have a separate start.
 
     Returns:
         Whether the counts were stored. If another process has changed the stored time range, the

@@ -208,6 +208,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the original error, which urllib3 and clickhouse-connect wrap."""
+    """Return the socket's error, which urllib3 and clickhouse-connect wrap in their own errors."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

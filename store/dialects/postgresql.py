@@ -42,7 +42,8 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. A password is not allowed there: it would be shown."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
+printed."""
 
 _UNANSWERED_MS: Final = 15_000
 """Timeout for a server that does not respond."""

@@ -140,7 +140,7 @@ def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Reduce label sets to the labels of a grouping; other labels become None."""
+    """Reduce label sets to the labels of a grouping. All other labels become None."""
     kept = GROUPINGS[grouping]
     return [
         tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))

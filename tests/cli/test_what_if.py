@@ -79,7 +79,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
     monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
-    assert "allowed: at most 100. Ask about a shorter range." in result.stdout
+    assert "allowed: at most 100. Choose a shorter range." in result.stdout
 
 
 @pytest.mark.parametrize(
