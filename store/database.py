@@ -97,7 +97,8 @@ def database_file(url: str) -> Path | None:
 
 def _missing(error: DatabaseMissing) -> DatabaseMissing:
     return DatabaseMissing(
-        f"{error}; `tailspan up` creates it; to use another, set --database or {ENVIRONMENT_KEY}"
+        f"{error}; `tailspan up` creates a database; to use another database, set --database or"
+        f" {ENVIRONMENT_KEY}"
     )
 
 

@@ -1,6 +1,6 @@
 """Write rows from any thread. Each submission returns a future that resolves after the commit.
 
-Group commit: rows that arrive during a transaction are written together in the next one. A
+Group commit: rows that arrive during a transaction are written together in the next transaction. A
 submission is atomic: either all of its rows are stored, or none. If the database cannot store a
 row, only the submission with that row fails. All other submissions of the group are stored.
 """

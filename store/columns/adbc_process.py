@@ -69,7 +69,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
-                    raise ValueError("the first row is not the first")
+                    raise ValueError("the additional row is not the first row of the result")
                 skipped, before = 1, []
             writer.write_batch(_encoded(batch.slice(skipped), schema))
     return descriptor
