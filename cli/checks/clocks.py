@@ -18,8 +18,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of deletion in seconds before it is reported. After a downtime, deletion needs as
-much time as the downtime took to catch up."""
+"""Maximum delay of deletion in seconds before it is reported. After a downtime, deletion catches up
+in the same time."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
@@ -87,7 +87,7 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
             " retention use: the clock jumped, or was wrong at the start, and the senders' clocks"
-            " contradict it",
+            " do not confirm the change",
             "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
             " accepted after 5 min",
         )
@@ -123,7 +123,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
             False,
             f"{_shown(each.replica)}: its clock is {which} its clients' by at"
             f" least {length(seconds)}, measured on {each.requests} requests that both reported",
-            "set both clocks by NTP (timedatectl, chronyc tracking)",
+            "set the clock of both machines by NTP (timedatectl, chronyc tracking)",
         )
     if found and not off:
         yield Finding("clocks", True, f"{len(found)} replicas have the same time as their clients")

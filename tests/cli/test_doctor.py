@@ -186,7 +186,7 @@ def test_a_database_of_a_newer_tailspan_is_not_read(
     ("content", "words"),
     [
         (b"this is no database, by any means" * 100, "file is not a database"),
-        (b"", "is empty; `tailspan up` creates it"),
+        (b"", "is empty; `tailspan up` creates a database"),
     ],
 )
 def test_a_file_that_is_no_database_is_reported(
@@ -298,7 +298,7 @@ def test_each_scraped_target_is_up_or_down(exported: Exported) -> None:
         ("unauthorised", "--scrape-token-file"),
         ("tls", "--scrape-ca"),
         ("no_token", "cannot be read"),
-        ("unreachable", "is it up"),
+        ("unreachable", "check that the target is up"),
     ],
 )
 def test_each_failure_of_a_target_has_a_remedy(exported: Exported, reason: str, mend: str) -> None:
@@ -339,10 +339,10 @@ def test_our_own_clock_that_jumped_is_named(exported: Exported, jump_s: float, w
     shown = f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
     jumped, behind = clocks.clocks(*exported(shown))
     assert jumped.ok is False
-    assert f"{way} the time that alerts and retention follow" in jumped.detail
+    assert f"{way} the time that alerts and retention use" in jumped.detail
     assert "accepted after 5 min" in str(jumped.mend)
     assert behind.ok is None
-    assert "deleting is" in behind.detail
+    assert "deletion of old rows is" in behind.detail
     assert "catches up within" in str(behind.mend)
 
 

@@ -59,7 +59,7 @@ def test_too_few_requests_are_reported_with_the_number_needed(
     fill(*(request_row(number, ttft_s=0.1, streamed=True) for number in range(5)))
     result = run("explain")
     assert (result.exit_code, result.stdout.split(":")[0]) == (0, "Too little data")
-    assert "each needs 30" in result.stdout
+    assert "both need at least 30" in result.stdout
 
 
 def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:

@@ -85,7 +85,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "no change is given"),
+        ([], "no change is set"),
         (["--set", "max_num_seqs"], "must be ARG=VALUE"),
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
