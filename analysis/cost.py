@@ -116,6 +116,19 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     )
 
 
+def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
+    """Return the price of all engines in a window, in dollars per hour, or None if one has no
+    price.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        prices: the current ones.
+    """
+    found = answer_cost(engine, CostQuestion(window, prices)).bill
+    return None if found.unpriced or found.total is None else found.usd_per_hour
+
+
 def usd_per_hour(usd: float | None, of: Bill) -> float | None:
     """Divide an amount by the hours in which at least one engine was up.
 

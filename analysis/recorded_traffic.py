@@ -18,9 +18,18 @@ from sqlalchemy import Engine
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
-from replay.conditions import Conditions
+from replay.closed_loops import closed_loops
+from replay.conditions import Conditions, Stall
 from replay.engine_config import EngineConfig
-from replay.fit import COEFFICIENTS, EdgeReports, FitError, StepReports, fit_front_end, fit_steps
+from replay.fit import (
+    COEFFICIENTS,
+    EdgeReports,
+    FitError,
+    StepReports,
+    fit_front_end,
+    fit_steps,
+    stalls_of,
+)
 from replay.server_model import ServerModel
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, sample_table
@@ -94,6 +103,10 @@ class RecordedEngine:
     rows: IntArray
     """(n,) the row of each request of this engine in `Recorded.requests`."""
     arrivals: Arrivals
+    start: EngineStart
+    """What it reported at its start."""
+    waiting: Sequence[int] = ()
+    """The tenants whose clients wait for each answer before the next request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +125,11 @@ class Recorded:
     left_out: Mapping[str, int]
     """Number of requests that cannot be replayed, by reason."""
     simulated: bool
+
+    @property
+    def replicas(self) -> int:
+        """Number of servers; each has one engine or several."""
+        return len({each.replica for each in self.engines})
 
     def column(self, name: str) -> FloatArray:
         """Return a column of the requests: (n,), NaN if unknown."""
@@ -237,8 +255,12 @@ def _recorded_engine(
     engine = replace(config, step=steps.model, step_noise_quantiles=steps.noise)
     prompt_tokens = column("prompt_tokens").astype(np.int64)
     cached = np.nan_to_num(column("cached_tokens")).astype(np.int64)
+    received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
+    loops = closed_loops(received_s, received_s + np.nan_to_num(column("e2e_s")), tenant[rows])
     arrivals = Arrivals(
-        received_s=(requests["received_unix_ns"].to_numpy() - origin_ns) / _NS,
+        received_s=received_s,
+        after=loops.after if loops.tenants else None,
+        think_s=loops.think_s if loops.tenants else None,
         prompt_tokens=prompt_tokens,
         output_tokens=column("output_tokens").astype(np.int64),
         cached_tokens=np.minimum(cached, prompt_tokens - 1),
@@ -251,9 +273,11 @@ def _recorded_engine(
         start.replica,
         start.engine,
         ServerModel(engine=engine, front_end=front_end),
-        Conditions(stalls=(steps.stalls,), paces=(steps.paces,)),
+        Conditions(stalls=(_stalls(samples, mine, origin_ns),), paces=(steps.paces,)),
         rows,
         arrivals,
+        start,
+        loops.tenants,
     )
 
 
@@ -321,6 +345,14 @@ def _acceptance(
         accepted = sum(middle**place for place in range(1, drafted + 1)) / drafted
         low, high = (middle, high) if accepted < share else (low, middle)
     return np.full(requests, low)
+
+
+def _stalls(samples: Samples, mine: BoolArray, origin_ns: int) -> tuple[Stall, ...]:
+    return stalls_of(
+        (samples.at_unix_ns[mine] - origin_ns) / _NS,
+        samples.rises("stall_s_total")[mine],
+        samples.number("longest_step_s")[mine],
+    )
 
 
 def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepReports:

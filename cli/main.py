@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "stats": "Count requests and print latency percentiles, in groups.",
     "explain": "Explain why a latency grew.",
     "what-if": "Predict what a change would do to the recorded traffic.",
+    "advise": "Rank changes by their predicted effect on the recorded traffic.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "config": "Show each engine's configuration, or the differences of two.",

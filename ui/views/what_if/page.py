@@ -11,6 +11,7 @@ from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from replay.edits import EditError, edits_of
 from ui.frame import navigation
+from ui.frame.address import link
 from ui.frame.context import CannotShow, Context
 from ui.frame.navigation import choice
 from ui.kit import wording
@@ -22,6 +23,11 @@ HELP: Final = (
     "The requests of the range are replayed on a model of each engine, fitted to what that engine "
     "reported: once unchanged, and once with the change. The replay of the unchanged range is "
     "compared with what was measured. If it is too far off, there is no prediction."
+)
+TRY_HELP: Final = (
+    "Each change of the usual optimisation sequence that applies to these engines, replayed on the "
+    "requests of the range. The change with the largest gain for its effort is the first. Follow a "
+    "change to see its interval. It is the answer of tailspan advise."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -42,10 +48,16 @@ def read(context: Context) -> Asked:
 
     def found() -> Asked:
         return read_what_if(
-            context.engine, context.window, view.equals, view.change, objectives.parsed, prices
+            context.engine,
+            context.window,
+            view.equals,
+            view.change,
+            view.latency,
+            objectives.parsed,
+            prices,
         )
 
-    return context.shared(found, view.change, repr(prices), objectives.key)
+    return context.shared(found, view.change, view.latency, repr(prices), objectives.key)
 
 
 def show(context: Context, found: Asked) -> None:
@@ -67,6 +79,10 @@ def show(context: Context, found: Asked) -> None:
     if found.present is not None:
         with chapter("The change", HELP):
             _controls(found.present, context.view.change)
+    if found.advised is not None and found.advised.refused is None:
+        with chapter("Changes to try", TRY_HELP):
+            view = context.view
+            st.html(words.advice(found.advised, lambda change: link(replace(view, change=change))))
     if answer is None or answer.refused:
         return
     with chapter("Prediction", HELP):

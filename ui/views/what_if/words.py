@@ -1,9 +1,10 @@
 """The texts of the What if page. Pure."""
 
 import html
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from analysis.advice import Advice, Advised
 from analysis.what_if import Predicted, WhatIfAnswer
 from ui.kit import wording
 
@@ -72,6 +73,47 @@ def table(answer: WhatIfAnswer) -> str:
     return f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def advice(advised: Advised, link: Callable[[str], str]) -> str:
+    """Return the levers as HTML, and those that a replay cannot judge.
+
+    Args:
+        advised: the levers with their predictions.
+        link: returns the address that predicts a change.
+    """
+    title = NAMES[advised.metric]
+    heads = ("change", "", f"{title} P50", f"{title} P99", "$/h", "needs")
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
+    helps = any(each.helps for each in advised.advice)
+    none = "" if helps else f"<p class='note'>No change shortens the P99 of {title} here.</p>"
+    unknown = "".join(
+        f"<p class='note'>Not judged: {html.escape(each)}.</p>" for each in advised.unknown
+    )
+    return (
+        f"{none}<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{unknown}"
+    )
+
+
+def _lever(each: Advice, link: Callable[[str], str]) -> str:
+    answer, change = each.answer, ",".join(each.lever.edits.listed())
+    now, then = answer.usd_per_hour, answer.predicted_usd_per_hour
+    p99 = "cannot keep up" if answer.saturated else _percent(each.gain)
+    cells = (
+        f"<a href='{html.escape(link(change))}' target='_self'>{html.escape(each.lever.name)}</a>",
+        html.escape(change),
+        _percent(each.median_gain),
+        f"<b>{p99}</b>" if each.helps else p99,
+        "–" if now is None or then is None else f"{then - now:+.2f}",
+        html.escape(each.lever.precondition),
+    )
+    return "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _percent(gain: Predicted) -> str:
+    return "–" if gain.value is None else f"{gain.value:+.0%}"
+
+
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
     """Yield SLOs, cost, what requests wait for, and what the prediction assumes."""
     for slo in answer.objectives:
@@ -83,9 +125,15 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
             f"predicted [{then.low:.2%} to {then.high:.2%}]."
         )
     if answer.usd_per_hour is not None and answer.predicted_usd_per_hour is not None:
+        before, after = answer.usd_per_1000_requests, answer.predicted_usd_per_1000_requests
+        each = (
+            f", {wording.usd(after)} for 1,000 requests ({wording.usd(before)} now)"
+            if after is not None
+            else ""
+        )
         yield (
             f"The engines cost {wording.usd(answer.usd_per_hour)} per hour now, "
-            f"{wording.usd(answer.predicted_usd_per_hour)} after the change."
+            f"{wording.usd(answer.predicted_usd_per_hour)} after the change{each}."
         )
     waits = BINDS.get(answer.binds)
     yield f"Requests would wait for {waits}." if waits else "No request would wait in the queue."
