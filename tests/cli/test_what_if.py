@@ -130,9 +130,9 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     [
         (["--find", "rate"], "--find and --slo"),
         (["--slo", "chat"], "--find and --slo"),
-        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "one of the two"),
+        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
         (["--find", "rate", "--slo", "none"], "allowed: "),
-        (["--sweep", "rate=9..1"], "must rise"),
+        (["--sweep", "rate=9..1"], "must start above 0"),
     ],
 )
 def test_a_wrong_search_is_a_usage_error(
