@@ -128,7 +128,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
     unknown.append("placement: the network between users and servers is not in this traffic")
     for name in ("fp8", "int4"):
         found = lever(
-            "quantisation", f"quantization={name}", _MODEL, "the answers pass your evaluation"
+            "quantisation", f"quantization={name}", _MODEL, "an evaluation of its answers"
         )
         if (reason := _not_quantisable(recorded, found, name)) is None:
             yield found
@@ -141,7 +141,9 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         )
     elif any(each.arrivals.prefixes is not None for each in recorded.engines):
         more = f"num_gpu_blocks={round(config.num_gpu_blocks * 1.5)}"
-        yield lever("larger KV cache", more, _SETTING, "memory for it, as with a KV cache in fp8")
+        yield lever(
+            "larger KV cache", more, _SETTING, "memory for it, for example with a KV cache in fp8"
+        )
     for name, factor in (("larger batch", 2), ("smaller batch", 0.5)):
         seats = round(config.max_num_seqs * factor)
         if 1 <= seats <= config.max_num_batched_tokens:
@@ -172,12 +174,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         "capacity for it",
     )
     if recorded.replicas > 1:
-        yield lever(
-            "one replica fewer",
-            f"replicas={recorded.replicas - 1}",
-            _MACHINES,
-            "to save the price of a replica",
-        )
+        yield lever("one replica fewer", f"replicas={recorded.replicas - 1}", _MACHINES, "nothing")
 
 
 def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:

@@ -39,8 +39,8 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 """Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
 
-The limits are provisional, because only simulated windows were measured. Their error is at most 3 %
-(docs/benchmarks.md).
+Windows of a real vLLM are within 5 % at P50 and 25 % at P99. A window that other processes
+disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
 """
 
 RESAMPLED: Final = 40

@@ -235,7 +235,7 @@ def found_lines(found: Found) -> list[str]:
         for each in found.tried
     ]
     return [
-        f"The {wanted} that meets SLO {found.slo} ({found.target:.4g} good): {result}",
+        f"The {wanted} to meet SLO {found.slo} (target {found.target:.4g}): {result}",
         "",
         *text.table(header, rows, left=0, keep=len(header)),
         "",

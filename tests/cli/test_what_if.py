@@ -119,7 +119,7 @@ def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
 def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     result = ask("--find", "replicas", "--slo", "chat", "--rate", "2x")
     assert result.exit_code == 0
-    assert "The fewest replicas that meets SLO chat" in result.stdout
+    assert "The fewest replicas to meet SLO chat" in result.stdout
     found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
     assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]
     assert found["answer"]["objectives"]
