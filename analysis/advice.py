@@ -1,7 +1,7 @@
-"""Find what to change first: replay each common optimisation on the recorded traffic.
+"""Rank changes: replay each common optimisation on the recorded traffic.
 
-A replay predicts latencies, attainment and cost. It does not predict the quality of another model's
-answers, or the network to the users. The precondition of a lever states this.
+A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+output, or the distance to the users. The precondition of such a lever states this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
