@@ -1,4 +1,4 @@
-"""The answer of `tailspan what-if` as text and as JSON."""
+"""Format the result of `tailspan what-if` as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ from cli.render import text
 
 
 def as_json(answer: WhatIfAnswer) -> dict[str, Any]:
-    """Return the answer as one JSON object; null is unknown."""
+    """Return the prediction as one JSON object, with null for unknown values."""
     predicted: dict[str, Any] = {
         name: {point: each._asdict() for point, each in points.items()}
         for name, points in answer.predicted.items()
@@ -80,12 +80,12 @@ SHOWN: Final = ("p50", "p99")
 REJECTED: Final = "requests would be rejected: longer than max_model_len, or no space in the queue."
 SATURATED: Final = (
     "SATURATED: the engines cannot keep up with this load. The queue grows for as long as the load"
-    " lasts; the predicted latencies hold for a range of this length only."
+    " lasts. The predicted latencies are valid only for a range of this length."
 )
 
 
 def lines(answer: WhatIfAnswer) -> list[str]:
-    """Return the answer as text."""
+    """Return the prediction as text."""
     found = _title(answer, f"What if {', '.join(answer.edits)}?")
     if answer.refused is not None:
         found += ["", f"No prediction: {answer.refused}."]
@@ -162,7 +162,7 @@ def binding(binds: str) -> str:
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return a sweep as one JSON object: what its points share, and their predictions."""
+    """Return a sweep as one JSON object: the common values, and the prediction of each point."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")

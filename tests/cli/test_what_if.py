@@ -81,13 +81,13 @@ def test_too_many_requests_are_refused_before_they_are_read(
     monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
-    assert "allowed: at most 100. Ask about a shorter range." in result.stdout
+    assert "allowed: at most 100. Choose a shorter range." in result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "no change is given"),
+        ([], "no change is set"),
         (["--set", "max_num_seqs"], "must be NAME=VALUE"),
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
@@ -132,9 +132,9 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     [
         (["--find", "rate"], "--find and --slo"),
         (["--slo", "chat"], "--find and --slo"),
-        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "one of the two"),
+        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
         (["--find", "rate", "--slo", "none"], "allowed: "),
-        (["--sweep", "rate=9..1"], "must rise"),
+        (["--sweep", "rate=9..1"], "must start above 0"),
     ],
 )
 def test_a_wrong_search_is_a_usage_error(
@@ -178,8 +178,8 @@ def test_a_trace_is_replayed_on_the_engines_of_the_range(
     ("content", "words", "message"),
     [
         ("{}", (), "line 1: timestamp: missing; the line has none"),
-        (TRACE, ("--sweep", "rate=1,2"), "--trace: not with --sweep, --find or --where"),
-        (TRACE, ("--where", "tenant=acme"), "--trace: not with --sweep, --find or --where"),
+        (TRACE, ("--sweep", "rate=1,2"), "--trace excludes --sweep, --find and --where"),
+        (TRACE, ("--where", "tenant=acme"), "--trace excludes --sweep, --find and --where"),
         (TRACE, ("--rate", "tenant=acme:2x"), "--rate tenant=acme: a trace has no tenants"),
     ],
 )
