@@ -1,7 +1,7 @@
-"""What to change first: each lever of the field's optimisation sequence, replayed on this traffic.
+"""Rank changes: replay each common optimisation on the recorded traffic.
 
-A replay knows latencies, attainment and cost. It does not know the quality of another model's
-answers, or the distance to the users; a lever's precondition says so.
+A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+output, or the distance to the users. The precondition of such a lever states this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +18,19 @@ from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
 LEAST_GAIN: Final = 0.02
-"""Smaller gains are not reported as such: the replay of an unchanged simulated window is up to 3 %
-off (docs/benchmarks.md#what-if)."""
+"""Minimum gain that counts as a gain, because the replay of an unchanged simulated window is up to
+3 % off (docs/benchmarks.md#what-if)."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
-"""Effort relative to a changed argument and a restart. Machines cost money and capacity. Another
-model or another number format must be evaluated. These numbers are an ordering, not a measurement.
+"""Efforts relative to a changed argument with a restart. Machines cost money and capacity, and
+another model or number format must be evaluated. The numbers only define an order. They were not
+measured.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """One change to try."""
+    """One change to try, with its effort and its precondition."""
 
     name: str
     edits: Edits
@@ -47,17 +48,17 @@ class Advice:
 
     @property
     def gain(self) -> Predicted:
-        """Return the change of the P99 as a ratio; negative is faster."""
+        """Return the change of the P99 as a ratio. A negative change is faster."""
         return self.answer.gains[self.metric]["p99"]
 
     @property
     def median_gain(self) -> Predicted:
-        """Return the change of the P50 as a ratio; negative is faster."""
+        """Return the change of the P50 as a ratio. A negative change is faster."""
         return self.answer.gains[self.metric]["p50"]
 
     @property
     def helps(self) -> bool:
-        """Return whether the P99 falls, the interval of its change included."""
+        """Return whether the P99 falls for all values in the interval of the change."""
         return (
             not self.answer.saturated
             and self.gain.value is not None
@@ -68,14 +69,14 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """All levers, those that help first: the largest gain for its effort is the first."""
+    """All levers, sorted by gain relative to effort. Levers that help come first."""
 
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """The reason if nothing can be predicted."""
+    """The reason if there is no prediction."""
     unknown: Sequence[str]
-    """Levers that a replay of this traffic cannot judge, each with the reason."""
+    """Levers that a replay cannot judge, each with the reason."""
 
 
 def advise(
@@ -85,14 +86,14 @@ def advise(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> Advised:
-    """Replay each lever that applies to these engines.
+    """Replay each lever that applies to the engines of the window.
 
     Args:
         recorded: the window.
-        question: the requests to report; its edits are not used.
+        question: the requests to report. The question's edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the intervals of each lever.
-        progress: called after each draw of each of the two groups of levers.
+        progress: called after each draw, for both groups of levers.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -111,15 +112,19 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
-    """Yield the levers that apply, in the order of the field's optimisation sequence. Append those
-    that a replay cannot judge to `unknown`."""
+    """Yield the levers that apply, in the usual order of optimisation.
+
+    Levers that a replay cannot judge are appended to `unknown`.
+    """
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
     def lever(name: str, edits: str, effort: int, precondition: str) -> Lever:
         return Lever(name, edits_of([edits]), effort, precondition)
 
-    unknown.append("smaller model: needs its own recording, and an evaluation of its answers")
+    unknown.append(
+        "smaller model: needs a recording with that model, and an evaluation of its answers"
+    )
     unknown.append("placement: the network between users and servers is not in this traffic")
     for name in ("fp8", "int4"):
         found = lever(
@@ -131,8 +136,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
             unknown.append(f"quantisation {name}: {reason}")
     if not config.enable_prefix_caching:
         unknown.append(
-            "prefix caching: off, so which prompts share a prefix is not recorded; switch it on, it"
-            " costs little"
+            "prefix caching: it is off, so shared prefixes are not recorded; switch it on to"
+            " measure them, which costs little"
         )
     elif any(each.arrivals.prefixes is not None for each in recorded.engines):
         more = f"num_gpu_blocks={round(config.num_gpu_blocks * 1.5)}"
@@ -148,14 +153,16 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         if budget >= config.max_num_seqs:
             yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
     if not config.long_prefill_token_threshold:
-        # vLLM's own default when partial prefills are limited: 4 % of max_model_len.
+        # vLLM's default if partial prefills are limited is 4 % of max_model_len.
         limit = max(1, round(config.max_model_len * 0.04))
         yield lever(
             "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"
         )
     unknown.append("priority: the recorded requests have no priorities")
     if not arguments.get("speculative.num_speculative_tokens"):
-        unknown.append("speculative decoding: its acceptance rate is only known once it runs")
+        unknown.append(
+            "speculative decoding: the acceptance rate is unknown until it is switched on"
+        )
     if recorded.replicas > 1:
         router = "a router in front of the replicas"
         yield lever("routing by load", "router=least_outstanding", _MACHINES, router)
@@ -171,7 +178,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
-    """Return the reason why the effect of a quantisation cannot be extrapolated; None if it can."""
+    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes
@@ -179,5 +186,5 @@ def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
         except (EditError, UnknownShapeError) as error:
             return str(error)
         if now <= QUANTISATIONS[name].weight_bytes:
-            return "the weights are as small already"
+            return "the weights are already as small"
     return None

@@ -1,6 +1,7 @@
-"""Predictions as measured values, changed as the replay changes (decision 079).
+"""Compute predictions from measured values and two replays (decision 079).
 
-A model's error is in both replays, the unchanged and the edited one. It cancels out in their ratio.
+The prediction is the measured value times the ratio of the edited and the unchanged replay. An
+error of the model affects both replays, so it cancels out in the ratio.
 """
 
 from collections.abc import Sequence
@@ -12,18 +13,19 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this duration, the difference of two replays is added, because their ratio is arbitrary."""
+"""Below this duration in seconds, the difference of two replays is added, because a ratio is not
+meaningful."""
 
 
 class Reproduced(NamedTuple):
-    """One percentile, measured and replayed without edits."""
+    """One percentile: as measured, and as replayed without edits."""
 
     measured: float | None
     replayed: float | None
 
     @property
     def error_ratio(self) -> float | None:
-        """Return the replayed value relative to the measured one, minus 1."""
+        """The replayed value divided by the measured value, minus 1."""
         if not self.measured or self.replayed is None:
             return None
         return self.replayed / self.measured - 1
@@ -38,7 +40,7 @@ class Predicted(NamedTuple):
 
 
 def scaled(measured: float | None, now: float | None, then: float | None) -> float | None:
-    """Return the measured value, changed as the replay changed from `now` to `then`."""
+    """Return the measured value times the ratio of the replayed values `then` and `now`."""
     if measured is None or now is None or then is None:
         return then
     if min(measured, now) < NEGLIGIBLE_S:
@@ -47,7 +49,7 @@ def scaled(measured: float | None, now: float | None, then: float | None) -> flo
 
 
 def scaled_by_rank(then: FloatArray, now: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return replayed values, each scaled as the percentile of its rank is."""
+    """Return replayed values, each corrected by the error of the unchanged replay at its rank."""
     found = then.copy()
     known = np.flatnonzero(np.isfinite(then))
     now, measured = np.sort(now[np.isfinite(now)]), np.sort(measured[np.isfinite(measured)])
@@ -67,13 +69,14 @@ def scaled_by_rank(then: FloatArray, now: FloatArray, measured: FloatArray) -> F
 def interval(value: float, draws: Sequence[float], error_ratio: float) -> Predicted:
     """Return the interval that contains 95 % of later windows with the same distribution.
 
-    On a log scale. The draws' variance counts twice, because the recorded window and a later one
-    are two samples of the traffic. The reproduction's error is added.
+    The interval is computed on a log scale. The variance of the draws counts twice, because the
+    recorded window and a later window are two samples of the traffic. The error of the unchanged
+    replay is added.
 
     Args:
         value: the prediction.
-        draws: the same prediction for resampled traffic; empty for no interval.
-        error_ratio: relative error of the replayed, unchanged window.
+        draws: the same prediction for resampled traffic, or an empty list for no interval.
+        error_ratio: relative error of the unchanged replay.
     """
     if not draws:
         return Predicted(value)

@@ -1,9 +1,10 @@
-"""An engine on another GPU, or with other weights: an extrapolation by the roofline.
+"""Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
 The fitted coefficients are scaled by the ratio of the peaks: prefill tokens and attention by
-FLOP/s, context tokens by bytes/s. A step's base time contains the time to read the weights. That
-time at peak bandwidth is scaled as well; the rest is overhead and stays. A real GPU reads more
-slowly than its peak, so this understates the effect of faster memory or smaller weights.
+FLOP/s, context tokens by bytes/s. A step's base time contains the time to read the weights. The
+part of the base time that reading the weights takes at peak bandwidth is also scaled. The rest of
+the base time is overhead and stays the same. A real GPU reads more slowly than its peak, so the
+extrapolation understates the effect of faster memory or smaller weights.
 """
 
 from collections.abc import Mapping
@@ -23,29 +24,31 @@ from telemetry.starts import EngineStart, read
 class _Format(NamedTuple):
     weight_bytes: float
     math: str | None
-    """Number format of the products; None for that of the activations."""
+    """Number format of the products, or None for the number format of the activations."""
 
 
 QUANTISATIONS: Final[Mapping[str, _Format]] = {
     "fp8": _Format(1.0, "fp8"),
     "int8": _Format(1.0, "int8"),
-    # 4 bits, and a scale and a zero point of 16 and 4 bits for each group of 128 weights.
+    # 4 bits per weight. Each group of 128 weights has a scale of 16 bits and a zero point of 4
+    # bits.
     "int4": _Format(0.5 + 20 / 8 / 128, None),
 }
 GPU_MEMORY_UTILIZATION: Final = 0.92
-"""vLLM's default since 0.15 (0.9 before)."""
+"""vLLM's default since 0.15 (0.9 before 0.15)."""
 
 
 def on_hardware(
     config: EngineConfig, start: EngineStart, edits: Edits, peaks: Mapping[str, Any]
 ) -> EngineConfig:
-    """Return an engine on the device and with the weights of the edits.
+    """Return the configuration of an engine on the device and with the weights of the edits.
 
     Args:
-        config: the fitted engine.
-        start: what the engine reported at its start.
-        edits: `device` and `quantization` are used; without them, the engine stays as it is.
-        peaks: a user's own peaks, which take precedence over the table.
+        config: the fitted configuration.
+        start: the start that the engine reported.
+        edits: `device` and `quantization` are used. Without both, the configuration is returned
+            unchanged.
+        peaks: the user's peaks, which override the built-in table.
 
     Raises:
         EditError: the device, the format or the model's shape is unknown.
@@ -55,15 +58,15 @@ def on_hardware(
     try:
         shape = read_shape(start.shape or "{}")
     except UnknownShapeError as error:
-        raise EditError(f"{start.replica}: the model's shape is not known: {error}") from None
+        raise EditError(f"{start.replica}: the model's shape is unknown: {error}") from None
     before = device_named(start.device, peaks)
     if before is None:
         raise EditError(f"{start.replica}: the peaks of {start.device or 'its device'} are unknown")
     after = before if edits.device is None else device_named(edits.device, peaks)
     if after is None:
         raise EditError(
-            f"device: {edits.device!r}; allowed: {', '.join(known_devices(peaks))}, and those of"
-            " TAILSPAN_PEAKS"
+            f"device: {edits.device!r}; allowed: {', '.join(known_devices(peaks))}, and the"
+            " devices in TAILSPAN_PEAKS"
         )
     changed = replace(shape, precision=_precision(shape.precision, edits.quantization))
     flops = _flops_per_s(before, shape) / _flops_per_s(after, changed)
@@ -84,7 +87,7 @@ def on_hardware(
 
 
 def assumption(edits: Edits) -> str | None:
-    """Return what a prediction with these edits assumes; None without other hardware."""
+    """Return the assumption of a prediction with other hardware, or None without other hardware."""
     changed = [each for each in (edits.device, edits.quantization) if each is not None]
     if not changed:
         return None
@@ -117,7 +120,7 @@ def _flops_per_s(device: Device, shape: ModelShape) -> float:
 
 
 def _weight_bytes(shape: ModelShape) -> float:
-    """Return the bytes of weights that one GPU reads in a step; of the experts, all."""
+    """Return the bytes of weights that one GPU reads in a step, including all experts."""
     weights: Weights = gpu_weights(shape)
     precision = shape.precision
     count = shape.experts.count if shape.experts else 0
@@ -138,7 +141,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Return how many KV blocks the other memory and weights leave room for; may be negative."""
+    """Return the number of additional KV blocks that fit in memory. The number may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

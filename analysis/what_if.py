@@ -1,7 +1,7 @@
-"""What a change would do to the recorded traffic of a window.
+"""Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: unchanged, which shows how well the model reproduces it, and edited.
-Intervals come from replays of resampled stretches of the window.
+The window is replayed twice: once unchanged, to measure how well the model reproduces the window,
+and once with the edits. Intervals are computed from replays of resampled blocks of the window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +35,18 @@ from telemetry.quantiles import Z_95, quantile
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
-"""The latencies whose reproduction decides whether there is a prediction."""
+"""A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged window. Beyond it, nothing is predicted.
+"""Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
 
 Windows of a real vLLM are within 5 % at P50 and 25 % at P99. A window that other processes
 disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
 """
 
 RESAMPLED: Final = 40
-"""Pairs of replays for the intervals: the spread of 40 draws is known to 11 %."""
+"""Number of pairs of replays for an interval. The standard deviation of 40 draws is known to within
+11 %."""
 
 Percentiles = dict[str, float | None]
 
@@ -57,15 +58,15 @@ class WhatIfQuestion:
     window: Window
     edits: Edits
     equals: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels of the reported requests. All requests are replayed."""
+    """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """Cost of the engines now; None if they have no price."""
+    """Current cost of the engines, or None if they have no price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The share of an objective's requests that are good, measured and predicted."""
+    """The share of an objective's requests that are good: as measured, and as predicted."""
 
     slo: str
     target: float
@@ -90,16 +91,17 @@ class WhatIfAnswer:
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """How much each percentile changes on this very traffic, as a ratio: −0.1 is 10 % faster."""
+    """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that the edited engines reject: longer than `max_model_len`, or no queue space."""
+    """Number of requests that the edited engines reject, because they are longer than
+    `max_model_len` or the queue is full."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
-    """The edited engines cannot keep up: the queue grows for as long as the window lasts."""
+    """Whether the queue of the edited engines grows until the end of the window."""
     extrapolated: Sequence[str] = ()
 
     @property
@@ -109,7 +111,8 @@ class WhatIfAnswer:
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return the cost of 1,000 requests with the edits; None if the engines cannot keep up."""
+        """Return the cost of 1,000 requests with the edits, or None if the engines cannot keep
+        up."""
         if self.saturated:
             return None
         return _per_1000(self.predicted_usd_per_hour, self.predicted_rps)
@@ -122,11 +125,11 @@ def answer_what_if(
 
     Args:
         engine: from `open_database`.
-        question: what to change, and which requests to report.
-        progress: called after each of the `RESAMPLED` pairs of replays.
+        question: the window, the edits, and the requests to report.
 
     Raises:
-        NotReplayableError: the window has too few requests, or a feature that is not modelled.
+        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
+            that the replay does not model.
         EditError: an edit is not allowed.
     """
     return predict(read_for(engine, question), question, progress=progress)
@@ -137,10 +140,11 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
 
     Args:
         engine: from `open_database`.
-        question: gives the window, and the columns to read.
+        question: defines the window and the columns to read.
 
     Raises:
-        NotReplayableError: the window has too few requests, or a feature that is not modelled.
+        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
+            that the replay does not model.
     """
     beside = [*question.equals]
     for each in question.objectives:
@@ -155,12 +159,12 @@ def predict(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> WhatIfAnswer:
-    """Answer from recorded traffic.
+    """Predict the effect of the edits from recorded traffic.
 
     Args:
         recorded: the window.
         question: what to change, and which requests to report.
-        draws: number of pairs of replays for the intervals; 0 for no intervals.
+        draws: number of pairs of replays for the intervals, or 0 for no intervals.
         progress: called after each pair.
 
     Raises:
@@ -176,14 +180,16 @@ def predict_each(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> list[WhatIfAnswer]:
-    """Answer for alternative edits. They share the replays of the unchanged traffic.
+    """Predict the effect of alternative edits.
+
+    The predictions share the replays of the unchanged traffic.
 
     Args:
         recorded: the window.
-        question: the requests to report; its own edits are not used.
-        alternatives: edits, which must agree in whether they set replicas or a router.
-        draws: number of resampled replays for the intervals; 0 for no intervals.
-        progress: called after each of them.
+        question: the requests to report. The question's edits are ignored.
+        alternatives: the edits. Either all of them or none must set replicas or a router.
+        draws: number of resampled replays for the intervals, or 0 for no intervals.
+        progress: called after each resampled replay.
 
     Raises:
         EditError: an edit is not allowed.
@@ -210,7 +216,7 @@ def predict_each(
 
 
 class _Reporting:
-    """The reported requests of a window, as they were measured."""
+    """The measured latencies of the reported requests of a window."""
 
     def __init__(
         self, recorded: Recorded, question: WhatIfQuestion, assumptions: Sequence[str]
@@ -228,7 +234,7 @@ class _Reporting:
         ]
 
     def rows(self, traffic: Traffic) -> IntArray:
-        """Return the recorded requests that the reported requests of the traffic copy."""
+        """Return the index of the recorded request for each reported request of the traffic."""
         rows = np.concatenate(traffic.rows)
         return rows[self.chosen[rows]]
 
@@ -305,7 +311,7 @@ class _Prediction:
             return answer
         then = self._then
         engines = self._edits.engines(recorded.replicas, len(recorded.engines))
-        # The price of another device is not known here.
+        # The price of another device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         return replace(
@@ -383,21 +389,16 @@ class _Prediction:
             if name in table.column_names:
                 place = table.column_names.index(name)
                 table = table.set_column(place, name, pa.array(values, from_pandas=True))
-        return [_good_ratio(indicator, table) for _, indicator in self._of.objectives]
+        return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
 
     def _attainments(self) -> list[Attainment]:
         table = self._of.recorded.requests.filter(pa.array(self._of.chosen))
         found = []
         for place, (objective, indicator) in enumerate(self._of.objectives):
-            now, value = _good_ratio(indicator, table), self._ratios[place]
+            now, value = good_ratio(indicator, table), self._ratios[place]
             if now is None or value is None:
                 continue
-            draws = [each for draw in self._drawn_ratios if (each := draw[place]) is not None]
-            predicted = Predicted(value)
-            if draws:
-                low, high = np.quantile([*draws, value], [0.025, 0.975])
-                low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
-                predicted = Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
+            predicted = ratio_interval(value, [draw[place] for draw in self._drawn_ratios])
             found.append(Attainment(objective.name, float(objective.target), now, predicted))
         return found
 
@@ -411,7 +412,7 @@ def _quantile(values: FloatArray, q: float) -> float | None:
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Return the reason if the unchanged window is not reproduced."""
+    """Return why there is no prediction, or None if the unchanged replay reproduces the window."""
     for name in JUDGED:
         for point, most in MOST_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -437,15 +438,26 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+    """Return the share of good requests; None if the objective selects none of them."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
     return good / (good + bad) if good + bad else None
 
 
+def ratio_interval(value: float, draws: Sequence[float | None]) -> Predicted:
+    """Return a good ratio with the interval of 95 % of later windows. See `interval`."""
+    known = [each for each in draws if each is not None]
+    if not known:
+        return Predicted(value)
+    low, high = np.quantile([*known, value], [0.025, 0.975])
+    low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
+    return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
+
+
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
-    """Return what the prediction assumes beyond what was recorded."""
+    """Return the assumptions of the prediction that the recorded traffic does not confirm."""
     found = []
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     cached = any(
@@ -456,24 +468,24 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
     if arguments & {"enable_prefix_caching"} and not cached:
         found.append("no request hit the prefix cache in this window")
     if edits.pools and len({_shape(each) for each in recorded.engines}) > 1:
-        found.append("replicas differ; the pool has their mean step model")
+        found.append("replicas differ; each new replica has their mean step model")
     if (hardware := assumption(edits)) is not None:
         found.append(hardware)
     if (edits.data_parallel_size or 1) > 1:
-        found.append("each engine of a replica has an API server process of its own")
+        found.append("each engine of a replica has a separate API server process")
     waiting = {recorded.tenants[each] for engine in recorded.engines for each in engine.waiting}
     if waiting:
         named = ", ".join(sorted(name or "unknown" for name in waiting))
         found.append(
             f"clients of {named} "
             + (
-                "send their requests as recorded, although they waited for each answer"
+                "send their requests at the recorded times, although they waited for each answer"
                 if edits.pools
                 else "wait for each answer before the next request, so their rate changes"
             )
         )
     if any(each.factor > 1 for each in edits.rates):
-        found.append("added requests are copies of recorded ones")
+        found.append("added requests are copies of recorded requests")
     return found
 
 
@@ -489,7 +501,9 @@ __all__ = [
     "WhatIfAnswer",
     "WhatIfQuestion",
     "answer_what_if",
+    "good_ratio",
     "predict",
     "predict_each",
+    "ratio_interval",
     "read_for",
 ]

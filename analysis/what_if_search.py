@@ -1,4 +1,4 @@
-"""A what-if over many values: a sweep of one edit, and a search for the value that meets an SLO."""
+"""Predict many values of one edit: a sweep, or a search for the value that meets an SLO."""
 
 import math
 import re
@@ -11,14 +11,15 @@ from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, p
 from replay.edits import EditError, Edits, edits_of
 
 MOST_POINTS: Final = 12
-"""Maximum number of values of a sweep: each takes `RESAMPLED` replays."""
+"""Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 FACTORS: Final = 9
-"""Number of values of a range of factors; their ratio is constant."""
+"""Number of values in a range of factors. The ratio of neighbouring values is constant."""
 MOST_REPLICAS: Final = 1_024
 MOST_RATE: Final = 64.0
 LEAST_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A rate is found to 2 %, the growth of the queue below which it counts as stable."""
+"""A search for the rate ends when the rate is known to 2 %, because a queue that grows by up to 2 %
+counts as stable."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -63,21 +64,21 @@ class Found:
     slo: str
     target: float
     value: float | None
-    """None if no value within the limits meets the SLO."""
+    """The value that was found, or None if no value within the limits meets the SLO."""
     tried: Sequence[Tried]
-    """In the order of the values."""
+    """The steps of the search, in the order of the values."""
     answer: WhatIfAnswer
-    """The prediction for the value; without one, for the best value tried."""
+    """The prediction for the value, or for the best value that was tried if none was found."""
 
 
 def sweep_of(text: str) -> Sweep:
-    """Read a sweep, written as NAME=LOW..HIGH or NAME=A,B,C.
+    """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    A range of whole numbers doubles from LOW, if it has more than `MOST_POINTS` values. A range of
+    In a range with more than `MOST_POINTS` whole numbers, the values double from LOW on. A range of
     factors has `FACTORS` values.
 
     Raises:
-        EditError: it is something else, or has too many values.
+        EditError: the text has another form, or there are too many values.
     """
     name, _, given = text.partition("=")
     name = name.strip().replace("-", "_")
@@ -112,7 +113,7 @@ def sweep(
         question: the other edits, and the requests to report.
         over: the edit and its values.
         draws: number of resampled replays for the intervals.
-        progress: called after each of them.
+        progress: called after each resampled replay.
 
     Raises:
         EditError: a value is not allowed.
@@ -136,12 +137,12 @@ def find(
     Args:
         recorded: the window.
         question: the other edits, the requests to report, and the objectives.
-        wanted: what to search for.
-        slo: name of one of the question's objectives.
+        wanted: the edit whose value is searched.
+        slo: the name of an objective of the question.
         progress: called after each replay of a value, and each draw of the final answer.
 
     Raises:
-        EditError: the SLO is unknown, is not counted by Tailspan, or has no requests.
+        EditError: the SLO is unknown, Tailspan does not count it, or it has no requests.
     """
     objective = next((each for each in question.objectives if each.name == slo), None)
     if objective is None:
@@ -176,7 +177,7 @@ def find(
 
 
 def _fewest(met: Callable[[float], bool]) -> float | None:
-    """Return the smallest whole number that meets the SLO: doubling, then bisection."""
+    """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
     high = 1
     while not met(high):
         if high >= MOST_REPLICAS:
@@ -213,7 +214,7 @@ def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
 
 
 def _with(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one more; a rate is multiplied with the others."""
+    """Return edits with one additional edit. A rate is multiplied by the existing rates."""
     return edits_of([*_others(edits.listed(), name), f"{name}={value}"])
 
 
@@ -230,7 +231,9 @@ def _bound(text: str, given: str) -> float:
 
 def _between(name: str, low: float, high: float) -> list[str]:
     if not 0 < low < high:
-        raise EditError(f"sweep of {name}: {low:g}..{high:g}; the range must rise from above 0")
+        raise EditError(
+            f"sweep of {name}: {low:g}..{high:g}; the range must start above 0 and increase"
+        )
     if name in _FACTOR:
         ratio = (high / low) ** (1 / (FACTORS - 1))
         return [f"{low * ratio**place:.4g}x" for place in range(FACTORS)]

@@ -1,4 +1,4 @@
-"""Replays of a recorded window: unchanged or edited, as recorded or of resampled stretches."""
+"""Replay a recorded window, unchanged or edited, with recorded or resampled traffic."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,23 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled stretch: longer than most requests, and shorter than a rate's changes."""
+"""Length of a resampled block: longer than most requests, and shorter than most changes of the
+request rate."""
 SATURATED: Final = 0.02
-"""Each second of the window adds this much to the wait in the queue: the rate is 2 % above what the
-engines can serve."""
+"""Growth of the queueing time, in seconds per second of the window, above which the engines cannot
+keep up. 0.02 is a request rate 2 % above the engines' capacity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """Recorded or resampled requests of each engine, and the stalls and paces meanwhile."""
+    """Recorded or resampled requests of each engine, and its stalls and changes of speed."""
 
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
-    """The recorded request that each arrival copies."""
+    """The index of the recorded request that each arrival copies."""
     since_s: float
-    """Start of the counted range. Earlier requests only fill the engines."""
+    """Start of the counted range. Earlier requests only fill the engines and are not counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,9 +44,9 @@ class Replayed:
     """The result of a replay, over all engines."""
 
     values: Mapping[str, FloatArray]
-    """Maps each of `METRICS` to one value per request; NaN if the request has none."""
+    """The values of each metric in `METRICS`, by request. NaN if a request has no value."""
     source: IntArray
-    """(n,) the recorded request that each replayed request copies."""
+    """(n,) the index of the recorded request that each replayed request copies."""
     rejected: BoolArray
     binds: Bind
     saturated: bool
@@ -62,7 +63,7 @@ def traffic_of(recorded: Recorded) -> Traffic:
 
 
 def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
-    """Draw stretches of the window with replacement. The time before the window stays."""
+    """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
     lead_s = float(np.ceil(recorded.lead_s / BLOCK_S)) * BLOCK_S
     blocks = max(1, round((float(received_s.max()) - lead_s) / BLOCK_S))
@@ -99,13 +100,13 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
 def replayed(
     recorded: Recorded, traffic: Traffic, edits: Edits, seed: str, chance: np.random.Generator
 ) -> Replayed:
-    """Replay traffic with edits: each engine by itself, or all behind a router.
+    """Replay traffic with edits: each engine separately, or all requests through a router.
 
     Args:
-        recorded: the window, for its models.
+        recorded: the window, which has the model of each engine.
         traffic: from `traffic_of` or `resampled`.
-        edits: what to change.
-        seed: of the step noise.
+        edits: the changes.
+        seed: the seed of the step noise.
         chance: draws the copies that a higher rate adds.
 
     Raises:
@@ -143,20 +144,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Put the requests of all engines behind one router, in front of equal replicas."""
-    steps = [each.engine.step for each in models]
-    mean = StepModel(
-        **{
-            name: float(np.mean([getattr(each, name) for each in steps]))
-            for name in StepModel.__dataclass_fields__
-        }
-    )
-    model = replace(
-        models[0],
-        engine=replace(models[0].engine, step=mean),
-        replicas=edits.engines(recorded.replicas, len(models)),
-        router=edits.pool_router,
-    )
+    """Return one model with the requests of all engines, for equal replicas behind a router."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(
@@ -164,7 +152,25 @@ def _pooled(
         paces=tuple(each.paces_of(0) for each in traffic.conditions),
     )
     rows = np.concatenate(traffic.rows)[order]
+    model = pooled_model(recorded, models, edits)
     return model, _concatenated(traffic.arrivals, order), conditions, rows
+
+
+def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
+    """Return equal replicas behind one router, with the mean step model of the engines."""
+    steps = [each.engine.step for each in models]
+    mean = StepModel(
+        **{
+            name: float(np.mean([getattr(each, name) for each in steps]))
+            for name in StepModel.__dataclass_fields__
+        }
+    )
+    return replace(
+        models[0],
+        engine=replace(models[0].engine, step=mean),
+        replicas=edits.engines(recorded.replicas, len(models)),
+        router=edits.pool_router,
+    )
 
 
 def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
@@ -194,7 +200,7 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
 
 
 def _saturates(outcome: Outcome, since_s: float) -> bool:
-    """Return whether the queueing time grows with the time of arrival until the end."""
+    """Return whether the queueing time grows until the end of the replay."""
     known = np.isfinite(outcome.queue_s) & (outcome.received_s >= since_s)
     at_s, queue_s = outcome.received_s[known], outcome.queue_s[known]
     if at_s.size < 2 or np.ptp(at_s) == 0:

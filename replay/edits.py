@@ -91,7 +91,7 @@ class Edits:
     device: str | None = None
     """Name of another GPU. The replay takes the changed step model from its caller."""
     quantization: str | None = None
-    """Number format of the weights, likewise."""
+    """Number format of the weights. The caller changes the step model for it, too."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
     """Factor of the prompt lengths; the cached part grows with them."""

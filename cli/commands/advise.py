@@ -1,4 +1,4 @@
-"""`tailspan advise`: which change would shorten the latency of the recorded traffic."""
+"""`tailspan advise`: find the changes that would shorten the latency of the recorded traffic."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from cli.options.question import ask, question_options
 from cli.options.shared import objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if the traffic cannot be replayed. There is then no advice."""
+"""Exit status if there is no advice, because the traffic cannot be replayed."""
 
 
 @click.command(
@@ -38,13 +38,13 @@ def advise(
 ) -> None:
     """Rank changes by their predicted effect on the recorded traffic.
 
-    Replays the requests of the range with each change of the field's optimisation sequence that
-    applies to these engines: quantisation, KV cache, batch and chunk sizes, routing, replicas.
-    Prints the change of P50 and P99 with a 95 % interval, of each objective's attainment, and of
-    the cost. The change with the largest gain for its effort is the first. Changes without a gain
-    are listed, too, and so are those that a replay cannot judge, such as a smaller model.
+    The command replays the requests of the range with each common change that applies to the
+    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. It prints how P50 and
+    P99 change, with a 95 % interval, and how each objective's attainment and the cost change. The
+    change with the largest gain relative to its effort is the first. The command also lists changes
+    without a gain, and changes that a replay cannot judge, such as a smaller model.
 
-    Exit status 1: the range cannot be replayed or is not reproduced.
+    Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load

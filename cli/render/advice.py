@@ -1,4 +1,4 @@
-"""The answer of `tailspan advise` as text and as JSON."""
+"""Format the result of `tailspan advise` as text and as JSON."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cli.render.what_if import TITLES
 
 
 def as_json(found: Advised) -> dict[str, Any]:
-    """Return all levers as one JSON object; null is unknown."""
+    """Return all levers as one JSON object, with null for unknown values."""
     return {
         "refused": found.refused,
         "metric": found.metric,
@@ -44,7 +44,7 @@ def _lever(each: Advice) -> dict[str, Any]:
 
 
 def lines(found: Advised) -> list[str]:
-    """Return all levers as text, those that help first."""
+    """Return all levers as text. Levers that help come first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]
     others = [each for each in found.advice if not each.helps]

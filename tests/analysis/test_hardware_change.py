@@ -85,7 +85,7 @@ def test_an_unknown_or_too_small_device_is_an_error(
 
 def test_an_engine_of_unknown_shape_or_device_cannot_be_extrapolated() -> None:
     for start, problem in (
-        (replace(START, shape=None), "shape is not known"),
+        (replace(START, shape=None), "shape is unknown"),
         (replace(START, device="AMD EPYC"), "peaks of AMD EPYC are unknown"),
     ):
         with pytest.raises(EditError, match=problem):

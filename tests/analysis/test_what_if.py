@@ -177,7 +177,7 @@ def test_an_engine_without_samples_is_refused() -> None:
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     with pytest.raises(NotReplayableError, match="sent no samples"):
         recorded_of(requests, data.sample_table().slice(0, 0), data.starts, window)
-    with pytest.raises(NotReplayableError, match="arguments are not reported"):
+    with pytest.raises(NotReplayableError, match="arguments were not reported"):
         recorded_of(requests, data.sample_table(), [], window)
 
 

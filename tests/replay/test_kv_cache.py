@@ -113,7 +113,7 @@ def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
     lease = Lease(3, (("turn 1", 6),))
     assert kv.hits(lease, 2) == 2
     assert kv.admit(lease, 2, 4)
-    kv.release(lease, 9)
+    kv.release(lease, 4)
     assert kv.hits(Lease(4, (("turn 1", 6),)), 99) == 5
     assert kv.free == 100
 

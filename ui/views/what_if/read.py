@@ -1,4 +1,4 @@
-"""The What if page's reads: the present arguments, and the prediction for a change."""
+"""Read the present configuration, and predict the effect of a change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from ui.kit.store_reads import is_simulated
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The arguments in force, which the controls begin with."""
+    """The present configuration. The controls begin with these values."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -28,12 +28,12 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The data of the page. `problem` is why there is no prediction, or None."""
+    """The data of the page. Without a prediction, `problem` is the reason."""
 
     present: Present | None
     answer: WhatIfAnswer | None
     advised: Advised | None
-    """Changes to try; None if there is a change."""
+    """The changes to try, or None if the reader already chose a change."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -48,16 +48,19 @@ def read_what_if(
     objectives: Sequence[Objective],
     prices: PriceList,
 ) -> Asked:
-    """Fit the engines of a range, and predict the change. Without one, predict changes to try.
+    """Fit the engines of a range, and predict the effect of the change.
+
+    Without a change, predict the effects of changes to try.
 
     Args:
         engine: from `open_database`.
         window: the range.
-        equals: labels of the reported requests.
-        latency: without a change, the latency that the advice shortens.
-        change: texts of `replay.edits`, separated by commas; empty for none.
-        objectives: those in force.
-        prices: the current ones.
+        equals: the labels of the requests to report.
+        latency: the latency that the advice must shorten; used only without a change.
+        change: texts that `replay.edits` parses, separated by commas, or an empty string for no
+            change.
+        objectives: the current objectives.
+        prices: the current prices.
     """
     present, answer, advised, problem = None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -68,7 +71,7 @@ def read_what_if(
         if change:
             answer = predict(recorded, replace(question, edits=edits_of(change.split(","))))
         else:
-            # Without draws: the link to a change shows its interval.
+            # No draws are needed, because the link to a change shows the intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

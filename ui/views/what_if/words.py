@@ -1,4 +1,4 @@
-"""The texts of the What if page. Pure."""
+"""Write the texts of the What if page. Pure."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ SHOWN: Final = ("p50", "p99")
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
-    """Return the finding: P99 of a latency now and after the change."""
+    """Return a sentence with the P99 of a latency now and after the change."""
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
@@ -53,7 +53,7 @@ def _interval(each: Predicted) -> str:
 
 
 def table(answer: WhatIfAnswer) -> str:
-    """Return measured, replayed and predicted percentiles as HTML."""
+    """Return the measured, replayed and predicted percentiles as an HTML table."""
     rows = []
     for name, title in NAMES.items():
         for point in SHOWN:
@@ -74,11 +74,11 @@ def table(answer: WhatIfAnswer) -> str:
 
 
 def advice(advised: Advised, link: Callable[[str], str]) -> str:
-    """Return the levers as HTML, and those that a replay cannot judge.
+    """Return the changes to try as an HTML table, and the changes that a replay cannot evaluate.
 
     Args:
-        advised: the levers with their predictions.
-        link: returns the address that predicts a change.
+        advised: the changes with their predictions.
+        link: a function that returns the address of the prediction for a change.
     """
     title = NAMES[advised.metric]
     heads = ("change", "", f"{title} P50", f"{title} P99", "$/h", "needs")
@@ -115,7 +115,7 @@ def _percent(gain: Predicted) -> str:
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield SLOs, cost, what requests wait for, and what the prediction assumes."""
+    """Yield notes on SLOs, cost, why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
@@ -139,8 +139,8 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
     yield f"Requests would wait for {waits}." if waits else "No request would wait in the queue."
     if answer.rejected:
         yield (
-            f"{wording.counted(answer.rejected, 'request')} would be rejected: longer than "
-            "max_model_len, or no space in the queue."
+            f"{wording.counted(answer.rejected, 'request')} would be rejected, because they are "
+            "longer than max_model_len or the queue is full."
         )
     for number in answer.left_out.items():
         yield f"{wording.counted(number[1], 'request')} left out: {html.escape(number[0])}."
