@@ -33,8 +33,8 @@ class Reason(NamedTuple):
 
 REASONS: Final[Mapping[str, Reason]] = {
     NONE_SELECTED: Reason(
-        "no request matches its `where`. A field that `where` compares may be unknown for this "
-        "source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
+        "no request matches its `where`. A field that `where` compares may be unknown for this"
+        " source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
         "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
         " or install the instrumentation beside vLLM, which sends every value",
     ),

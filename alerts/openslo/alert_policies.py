@@ -93,8 +93,10 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
     Args:
         spec: the spec of the document.
         name: the document's name.
-        conditions: specs of the known AlertConditions, by name. Raises: DocumentError: the document
-            is not an AlertPolicy, or it refers to an unknown condition.
+        conditions: specs of the known AlertConditions, by name.
+
+    Raises:
+        DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
     """
     if not spec.flag("alertWhenBreaching", True):
         raise spec.error("alertWhenBreaching", "false would disable every alert; allowed: true")
@@ -215,10 +217,10 @@ def resolved(
                 objective.file,
                 objective.line,
                 f"{objective.path}.target",
-                f"can never {pair.severity} by {chosen[0].where}: even if every request is bad, "
-                f"the budget burns only {float(1 / (1 - target)):.4g} times too fast, but the "
-                f"condition requires more than {float(pair.factor):.4g}; allowed: a threshold "
-                "below that, or no alertPolicies",
+                f"can never {pair.severity} by {chosen[0].where}: even if every request is bad,"
+                f" the budget burns only {float(1 / (1 - target)):.4g} times too fast, but the"
+                f" condition requires more than {float(pair.factor):.4g}; allowed: a threshold"
+                " below that, or no alertPolicies",
             )
     return Policy(
         ", ".join(each.name for each in chosen),

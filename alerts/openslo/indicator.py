@@ -59,8 +59,8 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     if "thresholdMetric" in sli:
         raise sli.error(
             "thresholdMetric",
-            "is not supported: an average below a threshold guarantees nothing about a single "
-            "request; allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
+            "is not supported: an average below a threshold guarantees nothing about a single"
+            " request; allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
         )
     ratio = sli.inner("ratioMetric", _RATIO)
     if "raw" in ratio or "rawType" in ratio:
@@ -143,8 +143,8 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
             "by",
-            "a ratio has no counts, so groups without a place could not be added up; allowed: by "
-            "in the spec of total, with good or bad",
+            "a ratio has no counts, so groups without a place could not be added up; allowed: by"
+            " in the spec of total, with good or bad",
         )
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 

@@ -129,9 +129,9 @@ def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
             shortest = durations.render(min(_windows(policy)))
             raise objective.error(
                 "timeSliceWindow",
-                f"{slices.length}; allowed: a whole number of minutes that divides each window of "
-                f"the alerts (the shortest is {shortest}; {durations.render(length_s)} is not a "
-                "multiple)",
+                f"{slices.length}; allowed: a whole number of minutes that divides each window of"
+                f" the alerts (the shortest is {shortest}; {durations.render(length_s)} is not a"
+                " multiple)",
             )
     least = -(-policy.minimum_bad_events * 60 // slices.length_s)
     return replace(policy, minimum_bad_events=least)

@@ -196,9 +196,9 @@ class _Rules:
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
                 f"{name}: burning, but counting began too recently for a {severity}",
                 [
-                    "The counters cover only a part of the window; the rest is assumed to be "
-                    "good. If the burn continues, an alert follows when enough of the budget is "
-                    "spent.",
+                    "The counters cover only a part of the window; the rest is assumed to be"
+                    " good. If the burn continues, an alert follows when enough of the budget is"
+                    " spent.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -227,8 +227,8 @@ class _Rules:
             {"severity": "ticket"},
             f"{self._objective.name}: the rules contain its calendar periods until {until}",
             [
-                "After that date, the remaining budget is no longer recorded. Burn alerts "
-                "continue.",
+                "After that date, the remaining budget is no longer recorded. Burn alerts"
+                " continue.",
                 "To do: generate the rules again with `tailspan slo rules`, and load them.",
             ],
         )

@@ -197,8 +197,8 @@ def _single(goodput: Goodput, where: str) -> Comparison:
     good = goodput.good
     if len(conjuncts(good)) > 1:
         raise RuleError(
-            f"{where}: each of vLLM's histograms has a single latency, so they cannot count "
-            f"requests that met all of {render(good)}; {allowed}"
+            f"{where}: each of vLLM's histograms has a single latency, so they cannot count"
+            f" requests that met all of {render(good)}; {allowed}"
         )
     if (
         not isinstance(good, Comparison)

@@ -35,8 +35,8 @@ LIMITS: Final = (
         "TTFT",
         "2",
         # Nielsen, Usability Engineering, 1993, ch. 5: past 1 s the flow of thought breaks.
-        "A wait of more than 1 s interrupts a reader's train of thought. The limit is twice as "
-        "long.",
+        "A wait of more than 1 s interrupts a reader's train of thought. The limit is twice as"
+        " long.",
     ),
     Limit(
         "TailspanTpotP99High",
@@ -62,8 +62,8 @@ LIMITS: Final = (
         "queue",
         "queue time",
         "1",
-        "Above 1 s, half of the TTFT limit is spent in the queue. A faster model does not help. "
-        "Add capacity, or limit admission.",
+        "Above 1 s, half of the TTFT limit is spent in the queue. A faster model does not help."
+        " Add capacity, or limit admission.",
     ),
 )
 """The limits. If a limit does not suit a service, define an objective instead and silence the

@@ -104,8 +104,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     whole = _bare(tree)
     if isinstance(whole, promql.BinaryExpr) and str(whole.op) == "/" and _counts(whole.rhs):
         raise ExpressionError(
-            "it divides events by events, which gives a ratio and not a count; allowed: one query "
-            "for the total, and one for the good or bad events"
+            "it divides events by events, which gives a ratio and not a count; allowed: one query"
+            " for the total, and one for the good or bad events"
         )
     return Query(text, per_second=_per_second(names, allowed))
 
@@ -136,8 +136,8 @@ def read_ratio(text: str) -> Query:
         )
     if not _single(tree):
         raise ExpressionError(
-            "it may return several series, and the mean of their ratios is not the total ratio; "
-            f"allowed: {RATIO_ALLOWED}"
+            "it may return several series, and the mean of their ratios is not the total ratio;"
+            f" allowed: {RATIO_ALLOWED}"
         )
     _per_second(names, RATIO_ALLOWED)
     _parsed(f"sum(\n{text}\n)")
@@ -334,8 +334,8 @@ def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
     for each in map(_bare, call.args):
         if isinstance(each, _RANGES) and each.range != _PLACEHOLDER:
             raise ExpressionError(
-                f"{name}() always covers {each.range} (h:mm:ss) instead of the window; allowed: "
-                f"{allowed}"
+                f"{name}() always covers {each.range} (h:mm:ss) instead of the window; allowed:"
+                f" {allowed}"
             )
     return name
 

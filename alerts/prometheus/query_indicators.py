@@ -110,8 +110,8 @@ class Seconds:
 
     ratio: RawRatio
     about: str = (
-        "The query returns a ratio, so each second is one event. The bad events of a window are "
-        "its ratio of failures times its seconds, regardless of the number of requests."
+        "The query returns a ratio, so each second is one event. The bad events of a window are"
+        " its ratio of failures times its seconds, regardless of the number of requests."
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False

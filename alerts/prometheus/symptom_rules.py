@@ -89,17 +89,17 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
                     "5m",
                     f"{ENGINE}: more requests wait than run",
-                    "The queue has been longer than the batch for ten minutes: more requests "
-                    "arrive than the engine can serve. Add replicas, increase --max-num-seqs, or "
-                    "limit admission.",
+                    "The queue has been longer than the batch for ten minutes: more requests"
+                    " arrive than the engine can serve. Add replicas, increase --max-num-seqs, or"
+                    " limit admission.",
                 ),
                 alert(
                     "TailspanKvCacheFull",
                     "min_over_time(tailspan_engine_kv_cache_usage_ratio[5m]) > 0.95",
                     "5m",
                     f"{ENGINE}: the KV cache stays above 95 %",
-                    "New requests wait for blocks, and running requests may be evicted. Add KV "
-                    "memory, use an FP8 KV cache, or reduce --max-model-len.",
+                    "New requests wait for blocks, and running requests may be evicted. Add KV"
+                    " memory, use an FP8 KV cache, or reduce --max-model-len.",
                 ),
                 alert(
                     "TailspanPreempting",
@@ -126,9 +126,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     f"and {cache('queries', '10m')} > 10000\n",
                     "5m",
                     f"{ENGINE}: prefix-cache hits fell to less than half",
-                    "The hit ratio of the last 10 min is less than half of the ratio of the last "
-                    "6 h. Common causes: a changed prompt prefix, lost session affinity, or a "
-                    "full cache.",
+                    "The hit ratio of the last 10 min is less than half of the ratio of the last"
+                    " 6 h. Common causes: a changed prompt prefix, lost session affinity, or a"
+                    " full cache.",
                 ),
             ],
         ),
@@ -173,8 +173,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     " and on () count(tailspan_build_info)",
                     "10m",
                     "No engine reports to Tailspan",
-                    "Tailspan has received no engine sample since it started. Either no server "
-                    "runs, or no server can connect. `tailspan doctor` checks each connection.",
+                    "Tailspan has received no engine sample since it started. Either no server"
+                    " runs, or no server can connect. `tailspan doctor` checks each connection.",
                 ),
                 alert(
                     "TailspanEngineSilent",
@@ -184,9 +184,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
                     f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
-                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If "
-                    "you scaled it down, do nothing: this alert ends an hour after the engine's "
-                    "last sample.",
+                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If"
+                    " you scaled it down, do nothing: this alert ends an hour after the engine's"
+                    " last sample.",
                 ),
                 alert(
                     "TailspanDrops",
@@ -214,19 +214,19 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     # than usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
-                    "This component of Tailspan has failed for 5 min, although it is restarted "
-                    "at least once a minute. If it is the evaluator, Tailspan sends no "
-                    "notifications. First: read the reason in `tailspan doctor` or /readyz, and "
-                    "the error in Tailspan's log. Common causes: the database cannot be reached, "
-                    "or the disk is full.",
+                    "This component of Tailspan has failed for 5 min, although it is restarted"
+                    " at least once a minute. If it is the evaluator, Tailspan sends no"
+                    " notifications. First: read the reason in `tailspan doctor` or /readyz, and"
+                    " the error in Tailspan's log. Common causes: the database cannot be reached,"
+                    " or the disk is full.",
                 ),
                 alert(
                     "TailspanUnstored",
                     'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
                     "5m",
                     "Tailspan cannot store the data that it receives",
-                    "The database rejects the data. Senders retry for about a minute and then "
-                    "drop it, so objectives count too few requests.",
+                    "The database rejects the data. Senders retry for about a minute and then"
+                    " drop it, so objectives count too few requests.",
                 ),
             ],
         ),
