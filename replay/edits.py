@@ -1,7 +1,7 @@
-"""What a question changes: engine arguments, replicas, the router, the rate, the lengths.
+"""The changes that a what-if question makes: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server is a `dataclasses.replace` on its model; an edit of the traffic is a
-transformed copy of the arrivals.
+Pure. An edit of the server replaces fields of its model. An edit of the traffic makes a changed
+copy of the arrivals.
 """
 
 import re
@@ -17,8 +17,9 @@ from replay.front_end import FrontEndModel
 from replay.server_model import ROUTERS, Router
 
 JITTER_S: Final = 30.0
-"""A higher rate adds copies of recorded requests, as more users would. They are moved by up to this
-time: the rate's own changes stay, and a copy does not arrive with its original."""
+"""Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
+requests are copied, as if there were more users. The copies are moved so that they do not arrive
+together with the originals. The limit preserves the changes of the rate over time."""
 
 
 def _number(text: str) -> int:
@@ -38,7 +39,8 @@ def _policy(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An engine argument that can be edited: its field of `EngineConfig` and its values."""
+    """An engine argument that can be edited: its field in `EngineConfig`, and how its values are
+    parsed."""
 
     field: str
     parse: Callable[[str], Any]
@@ -62,16 +64,16 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "max_model_len": Argument("max_model_len", _number, _COUNT),
 }
-"""By the name of vLLM's command line, with underscores."""
+"""The editable engine arguments, by their names on vLLM's command line, with underscores."""
 
 
 class EditError(ValueError):
-    """An edit is not allowed; the message names the key, the value and what is allowed."""
+    """An edit is not allowed. The message contains the key, the value and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The rate of all requests, or of one tenant, multiplied by `factor`."""
+    """A change of the request rate by `factor`, for all requests or for one tenant."""
 
     factor: float
     tenant: str | None = None
@@ -79,17 +81,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """Everything that a question changes. The defaults change nothing."""
+    """All changes of a what-if question. The defaults change nothing."""
 
     arguments: Mapping[str, str] | None = None
-    """vLLM's argument → its new value, as text."""
+    """The new values of vLLM's arguments, as text, by argument name."""
     replicas: int | None = None
     router: Router | None = None
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
-    """Factor of the prompt lengths; the cached part grows with them."""
+    """Factor for the prompt lengths. The number of cached tokens is multiplied by it too."""
     output: float = 1.0
-    """Factor of the answer lengths."""
+    """Factor for the output lengths."""
 
     def __post_init__(self) -> None:
         if self.replicas is not None and self.replicas < 1:
@@ -104,11 +106,11 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the requests go to other replicas than they did."""
+        """True if requests may go to different replicas than in the recording."""
         return self.replicas is not None or self.router is not None
 
     def listed(self) -> list[str]:
-        """Return each edit as text, as it is given on the command line."""
+        """Return each edit as text, in the form of the command line."""
         found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
         if self.replicas is not None:
             found.append(f"replicas={self.replicas}")
@@ -132,7 +134,7 @@ def factor_of(name: str, text: str) -> float:
     """Return a factor, written as 1.5x or 1.5.
 
     Raises:
-        EditError: it is something else.
+        EditError: the text is not a factor.
     """
     found = _FACTOR.fullmatch(text)
     if found is None or found["tenant"] is not None:
@@ -144,18 +146,19 @@ def rate_of(name: str, text: str) -> Rate:
     """Return a rate, written as 1.5x or as tenant=acme:0.5x.
 
     Raises:
-        EditError: it is something else.
+        EditError: the text is not a rate.
     """
     found = _FACTOR.fullmatch(text)
     if found is None:
         raise EditError(
-            f"{name} {text!r}: must be a factor, as in 1.5x, or of a tenant, as in tenant=acme:0.5x"
+            f"{name} {text!r}: must be a factor, as in 1.5x, or a tenant's factor, as in"
+            " tenant=acme:0.5x"
         )
     return Rate(factor=float(found["factor"]), tenant=found["tenant"])
 
 
 def edits_of(texts: Iterable[str]) -> Edits:
-    """Return edits from the texts that `Edits.listed` returns.
+    """Parse edits in the form that `Edits.listed` returns.
 
     Raises:
         EditError: a text is not an edit.
@@ -188,7 +191,7 @@ def edits_of(texts: Iterable[str]) -> Edits:
 
 
 def edited_engine(config: EngineConfig, arguments: Mapping[str, str]) -> EngineConfig:
-    """Return an engine's configuration with other arguments.
+    """Return a copy of an engine's configuration with changed arguments.
 
     Raises:
         EditError: an argument or its value is not allowed.
@@ -216,18 +219,20 @@ def edited_arrivals(
     tenants: Sequence[str],
     chance: np.random.Generator,
 ) -> tuple[Arrivals, IntArray]:
-    """Return the edited traffic, and the row of the recorded request that each request copies.
+    """Return the edited traffic and, for each request, the row of the recorded request that it
+    copies.
 
     Args:
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
         edits: what to change.
-        engine: the edited engine: without a prefix cache, no token is cached.
-        front_end: gives the front end's time of prompts with other lengths.
+        engine: the edited engine. If it has no prefix cache, no tokens are cached.
+        front_end: the model that computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
-        chance: for the copies that a higher rate adds.
+        chance: random numbers that choose which requests are copied or dropped, and when the copies
+            arrive.
 
     Raises:
-        EditError: a rate is of a tenant without requests.
+        EditError: a rate names a tenant without requests.
     """
     rows = np.arange(len(arrivals))
     received_s = arrivals.received_s
@@ -256,7 +261,7 @@ def _scaled(
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Repeat or drop the chosen requests; return the rows and instants in order of time."""
+    """Copy or drop the selected requests. Return rows and times of receipt, in order of time."""
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
     copies[its] = whole + (chance.random(int(its.sum())) < factor - whole)
