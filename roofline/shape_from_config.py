@@ -147,23 +147,27 @@ def _architecture(model: Config) -> str | None:
 
 
 def _kv_heads(model: Config, heads: int) -> int:
-    report = model.whole_or_none(
+    configured = model.whole_or_none(
         "num_key_value_heads",
         "num_kv_heads",
         "n_head_kv",
         "multi_query_group_num",
         "num_attention_groups",
     )
-    if report is None and model.flag("multi_query", False):
+    if configured is None and model.flag("multi_query", False):
         return 1
-    return report or heads
+    return configured or heads
 
 
 def _intermediate(model: Config, kind: str, hidden: int) -> int:
-    report = model.whole_or_none("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner")
-    if report is None and kind in _FOUR_TIMES:
+    configured = model.whole_or_none(
+        "intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner"
+    )
+    if configured is None and kind in _FOUR_TIMES:
         return 4 * hidden
-    return report or model.whole("intermediate_size", "ffn_dim", "n_inner", "intermediate_size_mlp")
+    return configured or model.whole(
+        "intermediate_size", "ffn_dim", "n_inner", "intermediate_size_mlp"
+    )
 
 
 def _positions(model: Config) -> int:

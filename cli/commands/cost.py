@@ -44,7 +44,7 @@ Examples:
 \b
 A price file, whose entries go before those that come along (cost/prices.yaml):
   devices:
-    - match: "NVIDIA H100 80GB HBM3"     # * stands for anything; cpu is an engine on a CPU
+    - match: "NVIDIA H100 80GB HBM3"     # * matches anything; cpu is an engine on a CPU
       usd_per_hour: 2.10                 # of one GPU
       regions: {eu-central-1: 2.35}
   replicas:
