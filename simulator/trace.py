@@ -1,4 +1,4 @@
-"""Read a recorded trace of requests: arrival, prompt length, answer length.
+"""Read a recorded trace of requests: arrival time, prompt length, output length.
 
 The file is CSV with a header. Columns have the names of public traces, in upper or lower case, such
 as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference traces.
@@ -15,11 +15,11 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
-"""Accepted column names, in lower case."""
+"""The accepted names of each column, in lower case."""
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message gives the line and the expected content."""
+    """The file is not a valid trace. The message contains the line and the expected content."""
 
 
 class TraceRow(NamedTuple):
@@ -64,7 +64,7 @@ def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
             )
         )
     if not found:
-        raise TraceError(f"{name}: no request in it")
+        raise TraceError(f"{name}: contains no requests")
     found.sort()
     return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
 
@@ -80,7 +80,8 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
 
 
 def _instant(text: str, where: str) -> float:
-    """Return the seconds of a number, or of a date and time. The fraction may have any length."""
+    """Parse a number of seconds, or a date and time. Return seconds. The fraction of a second may
+    have any number of digits."""
     text = text.strip()
     try:
         number = float(text)
@@ -94,8 +95,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. The zone has no effect, because only differences
-            # between times are used.
+            # Without a time zone, UTC is assumed. The assumption has no effect, because only
+            # differences between times are used.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:
