@@ -47,8 +47,8 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the part of the URL that selects the alert's group, as a Prometheus template. It is
-    appended to the result of `objective_link`."""
+    """Return the part of the URL that selects the alert's group, as a Prometheus template. The
+    template is appended to the result of `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"

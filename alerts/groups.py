@@ -96,8 +96,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _has(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value. Its result is never unknown,
-    so it can be negated."""
+    """Return an expression that is true if the field has this value. The result of the expression
+    is never unknown, so the expression can be negated."""
     if not value:
         return IsUnknown(field)
     return And(

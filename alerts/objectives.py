@@ -143,10 +143,10 @@ class Objective:
         period_s: the length of the period; the nominal length of a calendar period.
         calendar: the calendar of the period; None for a rolling period.
         policy: the window pairs that alert.
-        labels: labels that are added to every alert. annotations: annotations that are added to
-            every alert.
+        labels: labels that are added to every alert.
+        annotations: annotations that are added to every alert.
         alert_when_no_data: True if missing counters should page.
-        file: the file that defines the objective; `line` is its line in this file.
+        file: the file that defines the objective, in line `line`.
     """
 
     name: str

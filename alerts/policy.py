@@ -18,8 +18,8 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MOST_BAD_RATIO: Final = Fraction(9, 10)
-"""Upper limit of the share of bad events that a pair requires. It applies if the pair's factor
-would require a larger share.
+"""Upper limit of the share of bad events that a pair requires. The limit applies if the pair's
+factor would require a larger share.
 
 A loose target has a large budget. At a target of 90 %, even a total failure burns it only 10 times
 too fast, so the burn rate never reaches a factor of 14.4. With a limit of 9/10, the pair alerts

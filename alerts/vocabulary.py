@@ -1,8 +1,8 @@
 """The names of objectives' metrics, labels and recorded series.
 
-These are the counters of each objective (`slo`) on Tailspan's `/metrics`, and the series that the
-generated rules record from them. If a series covers a window, its name ends with the window's
-length.
+The names cover the counters of each objective (`slo`) on Tailspan's `/metrics`, and the series that
+the generated rules record from these counters. If a series covers a window, its name ends with the
+window's length.
 """
 
 from typing import Final
@@ -16,8 +16,8 @@ EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
 REQUESTS: Final = "tailspan_requests_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The time of evaluation, recorded while the counters exist. Its minimum over a window is the
-earliest time at which the counters existed."""
+"""The time of evaluation, recorded while the counters exist. The minimum of the series over a
+window is the earliest time at which the counters existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
 """The groups that have a place, for objectives with Prometheus queries and `by`."""
@@ -30,7 +30,7 @@ PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The end of the current calendar period, in unix seconds."""
 PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
-"""A label of series that are recorded per calendar period. Its value is the period's start."""
+"""A label of series that are recorded per calendar period, with the period's start as its value."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
 """Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
 or if a calendar period ends earlier."""
@@ -74,6 +74,6 @@ def alerting_burn(window: str) -> str:
 
 
 def burn_rate(window: str) -> str:
-    """Return the name of the series with the burn rate of a window. It is for display; alerts do
-    not use it."""
+    """Return the name of the series with the burn rate of a window. Alerts do not use this series;
+    it is only for display."""
     return f"slo:tailspan_burn_rate:ratio{window}"

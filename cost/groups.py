@@ -168,8 +168,9 @@ def matching(
     """Return the groups of requests that have these labels.
 
     Args:
-        groups: groups with the labels of `by`. equals: the required value of each label. None
-            selects groups in which the label is unknown. Labels that are not in `by` are ignored.
+        groups: groups with the labels of `by`.
+        equals: the required value of each label. None selects groups in which the label is unknown.
+            Labels that are not in `by` are ignored.
         by: names of the groups' labels.
     """
     wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]

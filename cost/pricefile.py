@@ -1,7 +1,7 @@
 """Read a price file as a `PriceList`. Errors state the necessary change.
 
 Reading is strict: an unknown key, a price that is not a number and a match that is not text are
-errors. They are not ignored, because the bill would then be wrong without any notice.
+errors. Such entries are not ignored, because the bill would then be wrong without any notice.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,8 +65,8 @@ def parse_prices(written: str, file: str) -> PriceList:
 
     Args:
         written: YAML text with one or more of the keys devices, replicas, managed, carbon and pue.
-        file: file name for error messages. It is also recorded as the source of entries that name
-            no source.
+        file: file name for error messages. The name is also recorded as the source of entries that
+            name no source.
 
     Raises:
         PriceError: the text is invalid.

@@ -12,8 +12,8 @@ does not report totals of steps is an API server of the same engine and adds no 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus belongs to earlier time and is moved back. Busy time that does not fit
 into the earlier time contradicts the samples (for example two senders with the same start, or a
-reset). It is added to `contradicted_s` and not to busy time, so busy time never exceeds the time
-that the engine was up.
+reset). Such time is added to `contradicted_s` and not to busy time, so busy time never exceeds the
+time that the engine was up.
 """
 
 from collections import defaultdict

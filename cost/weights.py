@@ -35,8 +35,8 @@ class Weights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Share of prefill in the step time; None if no step model is known. It divides the cost of
-    requests that were received in an earlier hour, because their tokens are assigned to the earlier
+    """Share of prefill in the step time; None if no step model is known. If a request was received
+    in an earlier hour, this share divides its cost, because its tokens are assigned to the earlier
     hour."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
@@ -47,8 +47,8 @@ class Weights:
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
 """The weights if there is no step model: the prices of managed APIs for open models, relative to an
-input token. They are medians over 421 models, of which 96 have a price for cached input. Source:
-genai-prices 0.2.3."""
+input token. The prices are medians over 421 models. 96 of the models have a price for cached input.
+Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:

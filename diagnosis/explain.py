@@ -43,8 +43,8 @@ MIN_GROWTH_RATIO: Final = 1.10
 """If no objective decides, the low end of the growth ratio's interval must exceed this factor."""
 
 CHANCE: Final = 0.01
-"""Error probability of a verdict. It is smaller than the error probability of the displayed
-intervals, because verdicts are computed more often."""
+"""Error probability of a verdict. This probability is smaller than that of the displayed intervals,
+because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
 """Factor by which the number of requests slower than the start of the baseline's tail must grow."""
@@ -81,8 +81,8 @@ def explain(
 
     Args:
         requests: requests of all clients in window and baseline; other requests are ignored. The
-            question's filter selects the requests whose latency is explained. It does not limit the
-            evidence.
+            question's filter selects the requests whose latency is explained. The filter does not
+            limit the evidence.
         servers: engine and GPU samples of both ranges, and earlier starts.
         question: the latency, the selected requests, window and baseline.
         thresholds: thresholds that objectives set for this latency. If a threshold has enough

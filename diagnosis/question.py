@@ -51,9 +51,9 @@ class Span:
 class Question:
     """The question why `metric` is slower in `window` than in `baseline`.
 
-    `where` (label → value, None for unknown) selects the requests whose latency is explained. It
-    does not limit the evidence, because the waits of one tenant depend on the requests of all
-    tenants.
+    `where` (label → value, None for unknown) selects the requests whose latency is explained. This
+    filter does not limit the evidence, because the waits of one tenant depend on the requests of
+    all tenants.
     """
 
     metric: Metric

@@ -62,7 +62,8 @@ class StepFit:
 
     model: StepModel
     noise: tuple[float, ...]
-    """Quantiles of the ratio of a step's duration to the model's duration. Their mean is 1."""
+    """Quantiles of the ratio of a step's duration to the model's duration. The mean of the ratio is
+    1."""
     paces: tuple[Pace, ...]
     stalls: tuple[Stall, ...]
     steps: int

@@ -1,9 +1,10 @@
-"""The compiled loop of `replay.loop`. It simulates engines, KV caches, front ends and clients with
-arrays.
+"""The compiled loop of `replay.loop`, which simulates engines, KV caches, front ends and clients
+with arrays.
 
-Pure. It makes the same decisions as `replay.engine`, `replay.kv_cache` and `replay.reference`,
-which document the reasons for each rule. The tests compare the results. In every step, the loop
-visits every running sequence. In compiled code, this is faster than the reference's running sums.
+Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
+`replay.reference`, which document the reasons for each rule. The tests compare the results. In
+every step, the loop visits every running sequence. In compiled code, this is faster than the
+reference's running sums.
 
 A few arrays of records store the state, because numba compiles functions with many array arguments
 slowly. All functions are in one file, because numba's cache detects a change only in the file of
@@ -78,8 +79,8 @@ JOB: Final = np.dtype(
 """A request and its state."""
 
 SEGMENT: Final = np.dtype(_fields("key blocks", "i8"), align=True)
-"""A segment of a request's shared prefix. Keys are from 0 to `key_count` − 1. It has at least 1
-block."""
+"""A segment of a request's shared prefix. Keys are from 0 to `key_count` − 1. A segment has at
+least 1 block."""
 
 EXTENT: Final = np.dtype(
     # `newer` and `older`: links in the replica's list of idle extents.

@@ -18,7 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 BLOCK_TOKENS = 16
-"""Tokens per block. This is vLLM's default."""
+"""Tokens per block, as in vLLM's default."""
 
 
 def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
@@ -29,7 +29,8 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Number of blocks of the extent in the cache. They are its first blocks."""
+    """Number of blocks of the extent in the cache. The cached blocks are the first blocks of the
+    extent."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
@@ -47,8 +48,8 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. Its next blocks become blocks of these
-    segments, which later jobs can use. Each segment has the value of `shared` at which it is
+    """The segments that this job is computing, in order. The job's next blocks become blocks of
+    these segments, which later jobs can use. Each segment has the value of `shared` at which it is
     complete."""
     prefix_blocks: int = field(init=False)
 
@@ -117,7 +118,7 @@ class KvCache:
             in_all: number of blocks that must be available, if this is more than `total`.
 
         Returns:
-            False if there are too few free blocks. Then nothing is changed.
+            False, without any change, if there are too few free blocks.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -182,7 +183,7 @@ class KvCache:
                 del self._idle[key], self._extents[key]
 
     def release(self, lease: Lease, total: int) -> None:
-        """Release all of a job's blocks, `total` by now. They stay cached."""
+        """Release all `total` blocks of a job. The blocks stay cached."""
         own = total - lease.shared
         self.free += own
         if not self._reuse:

@@ -43,7 +43,7 @@ class Outcome:
     """(n,) the replica that served the request; −1 if the request was rejected."""
     rejected: BoolArray
     """(n,) True if the request was rejected: it was longer than `max_model_len`, or the queue was
-    full. Its latencies are NaN."""
+    full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
     @property

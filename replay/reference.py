@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. It uses the engine that the simulator runs. `replay.loop` gives the same results and is about
-30 times faster. The tests compare the two.
+Pure. The replay uses the engine that the simulator runs. `replay.loop` gives the same results and
+is about 30 times faster. The tests compare the two.
 """
 
 import heapq

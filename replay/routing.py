@@ -26,10 +26,10 @@ def prefix_aware(
     """Return the server with the longest cached prefix of the prompt.
 
     Args:
-        outstanding: number of unfinished requests of each server. cached_blocks: number of blocks
-            of the prompt in each server's KV cache. slack: maximum number of unfinished requests
-            that this server may have more than the least loaded server. Otherwise the least loaded
-            server gets the request.
+        outstanding: number of unfinished requests of each server.
+        cached_blocks: number of blocks of the prompt in each server's KV cache.
+        slack: maximum number of unfinished requests that this server may have more than the least
+            loaded server. Otherwise the least loaded server gets the request.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)

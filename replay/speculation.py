@@ -22,8 +22,8 @@ def draft_draws(seed: str) -> list[float]:
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return the index of the draw that decides on a drafted token. It does not depend on the order
-    of the requests."""
+    """Return the index of the draw that decides on a drafted token. The index does not depend on
+    the order of the requests."""
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 
@@ -49,7 +49,7 @@ class Drafting:
 
     @property
     def verify_s(self) -> float:
-        """Seconds that one sequence's drafted tokens add to a step. They are computed
+        """Seconds that one sequence's drafted tokens add to a step. Drafted tokens are computed
         like a prompt."""
         return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
 

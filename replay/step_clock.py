@@ -22,7 +22,8 @@ class Stall(NamedTuple):
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Return random factors for an engine's step durations. They repeat after a few thousand steps.
+    """Return random factors for an engine's step durations. The factors repeat after a few thousand
+    steps.
 
     If quantiles are given, the factors are interpolated between them.
     """

@@ -1,7 +1,7 @@
 """The queue of an engine with the policy `priority`.
 
-Pure. It has the deque methods that the scheduler uses. As in vLLM, a preempted request that is put
-back at the head is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
+Pure. The queue has the deque methods that the scheduler uses. As in vLLM, a preempted request that
+is put back at the head is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq

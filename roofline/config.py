@@ -27,7 +27,8 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with which the engine runs the model. They apply to the whole model."""
+    """Return the arguments with which the engine runs the model. The arguments apply to the whole
+    model."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 

@@ -14,7 +14,8 @@ IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
 """The number of prompt tokens that is assumed for each step with prompt tokens, if only sums are
-known. It matters only for mixtures of experts, in which this many tokens use nearly all experts."""
+known. The assumption matters only for mixtures of experts, in which this many tokens use nearly all
+experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Read a user's peaks from a file. They override the values of `peaks.toml`.
+"""Read a user's peaks from a file. The user's peaks override the values of `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12

@@ -17,7 +17,7 @@ class Columns:
     """Samples in any order. Columns have the shape (n,), with NaN for unknown values.
 
     The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    source of a total: process and start. It may be omitted for GPUs.
+    source of a total: process and start. `series` may be omitted for GPUs.
     """
 
     at_unix_ns: IntArray

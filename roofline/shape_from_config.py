@@ -1,6 +1,6 @@
 """Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
 
-Pure. Both have the same keys. An engine's report also contains arguments with vLLM's names
+Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names
 (`tensor_parallel_size`, `cache_dtype`, `quantization` and so on). A model with unsupported parts is
 rejected, because a wrong number is worse than no number. The error contains the key of the
 unsupported part.

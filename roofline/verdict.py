@@ -79,8 +79,8 @@ def verdict_of(
         terms: terms of the window's mean step; None without steps.
         sm_active_ratio: measured share of the window in which multiprocessors were active; None if
             not measured.
-        busy_ratio: share of the window that the engine spent in steps. It is used if SM activity is
-            unknown.
+        busy_ratio: share of the window that the engine spent in steps. This share is used if SM
+            activity is unknown.
 
     Returns:
         The bottleneck; None if a term is unknown.

@@ -6,8 +6,9 @@
 
 All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
 because a prompt is computed in chunks. A step reads one row of the input embedding table per token.
-It reads the whole table only if the table is also the last layer's matrix (tied). Of the experts,
-the expected number that the step's tokens use is counted. README.md lists assumptions and limits.
+A step reads the whole table only if the table is also the last layer's matrix (tied). Of the
+experts, the expected number that the step's tokens use is counted. README.md lists assumptions and
+limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -49,8 +50,8 @@ class Work:
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, including activations. They move if no activation stays in the GPU's
-        caches."""
+        """All bytes, including activations. All of these bytes move if no activation stays in the
+        GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property

@@ -62,7 +62,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Sort events by time. Their number must be finite."""
+    """Sort a finite number of events by time."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -73,7 +73,7 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Set a fault's value of a condition. It replaces the fault's previous value."""
+        """Set a fault's value of a condition. The new value replaces the fault's previous value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:

@@ -24,7 +24,7 @@ from telemetry.gpus import GpuSample
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""Interval in seconds of engine and GPU samples. It equals the instrumentation's interval."""
+"""Interval in seconds of engine and GPU samples, as in the instrumentation."""
 
 
 @dataclass(frozen=True, slots=True)

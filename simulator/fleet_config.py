@@ -24,7 +24,7 @@ class FleetConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Regions. They are assigned to the replicas in rotation."""
+    """Regions, which are assigned to the replicas in rotation."""
     model: str = "llama-3-8b-sim"
     seed: int = 1
     duration_s: float | None = None

@@ -1,9 +1,10 @@
 """Send a simulated fleet's data to a collector: first past data, then live data.
 
-The simulation itself is pure. This module connects it to a clock and a collector. The start of the
-run sets the relation between virtual time and wall-clock time. Seconds before the start are sent as
-fast as the collector accepts them, and each later second is sent when it is over. If a run has an
-end, it stops when all data is delivered, or when the collector has accepted no data for a minute.
+The simulation itself is pure. This module connects the simulation to a clock and a collector. The
+start of the run sets the relation between virtual time and wall-clock time. Seconds before the
+start are sent as fast as the collector accepts them, and each later second is sent when it is over.
+If a run has an end, it stops when all data is delivered, or when the collector has accepted no data
+for a minute.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""A server of the fleet, with front end, engine and delivery. It receives requests and returns
-their records.
+"""A server of the fleet, with front end, engine and delivery. The server receives requests and
+returns their records.
 
 Pure. The server can restart. When it stops, requests in flight fail. The new engine starts with an
 empty KV cache.
@@ -290,7 +290,7 @@ class Replica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the fit of the step model. It is the fit of a real engine, so coefficients,
+        """Add a step to the fit of the step model. A real engine has the same fit, so coefficients,
         error and lag are realistic."""
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
@@ -327,7 +327,7 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. It contains the front end's
+        """Return the record of a request whose server stopped. The record contains the front end's
         measurements until the stop."""
         pending = self._pending[job.number]
         record = pending.record

@@ -5,7 +5,7 @@ collector refuses the batch, it is dropped immediately (`tailspan_vllm.export.re
 was dropped, each further batch gets only one attempt until a batch succeeds. So only the data of
 the outage itself is lost. The queue has a limited size. If it is full, the caller waits, or drops
 and counts the batch. Items that the collector rejects are counted. A redirect counts as a failure,
-because the collector stored no data. It is not followed, because the headers may contain a
+because the collector stored no data. Redirects are not followed, because the headers may contain a
 credential that only the configured address may receive.
 """
 

@@ -30,8 +30,8 @@ class Tenant:
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token in the tenant's outputs is accepted. It depends on the
-    tenant's tasks."""
+    """Probability that a drafted token in the tenant's outputs is accepted. The probability depends
+    on the tenant's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ class _Added(NamedTuple):
 
 
 class CountCache:
-    """A cache of the counts of each step. It is correct only if a single process writes to the
-    database. It is not thread-safe.
+    """A cache of the counts of each step. The cache is correct only if a single process writes to
+    the database. The class is not thread-safe.
 
     Args:
         count: the function that counts the stored requests of a time range.

@@ -47,8 +47,8 @@ SETTLED_S: Final = 600
 """Seconds after which all requests of a step are in the store, because senders stop retrying much
 earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""A request that ran longer than this is missing from the stored counts. It is counted only while
-its step is not stored yet."""
+"""A request that ran longer than this is missing from the stored counts. Such a request is counted
+only while its step is not stored yet."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000

@@ -1,4 +1,4 @@
-"""The live evaluator. It evaluates the store and makes the same decisions as the rules in
+"""The live evaluator, which evaluates the store and makes the same decisions as the rules in
 Prometheus.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed

@@ -11,8 +11,8 @@ whole expression is then unknown, unless its other comparisons decide it.
 A request that failed or was refused by the server (429, 5xx or no status) is bad, regardless of its
 latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client
 cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
-these bounds already miss the objective. It is good if no continuation of the response could have
-missed the objective. Otherwise it is excluded.
+these bounds already miss the objective. The request is good if no continuation of the response
+could have missed the objective. Otherwise it is excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -101,8 +101,8 @@ def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with one token. It is less than any limit, so it meets
-every limit."""
+"""The time between tokens of a response with one token. This constant is less than any limit, so it
+meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}

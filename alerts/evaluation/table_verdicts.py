@@ -4,9 +4,9 @@ Arrow table.
 Nulls follow Arrow's Kleene logic. A property test checks that both modules return the same
 verdicts.
 
-A request without an outcome is in flight (`in_flight_verdicts`). Its durations are lower bounds, as
-after a cancellation. If a value is not available yet, a comparison with it is undecided, not
-"unknown".
+A request without an outcome is in flight (`in_flight_verdicts`). The durations of a request in
+flight are lower bounds, as after a cancellation. If a value is not available yet, a comparison with
+it is undecided, not "unknown".
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,7 +64,7 @@ def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Return requests as a table. They need not be stored."""
+    """Return requests, which need not be stored, as a table."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 

@@ -1,9 +1,10 @@
 """Send a message over HTTP, in one attempt.
 
 Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
-response. It follows no redirect, because only the configured address may receive the message and
-the keys. It removes secrets from the response before the response is displayed. HTTPS_PROXY and
-NO_PROXY configure the proxies. Certificates come from the system or from SSL_CERT_FILE.
+response. An attempt follows no redirect, because only the configured address may receive the
+message and the keys. Secrets are removed from the response before the response is displayed.
+HTTPS_PROXY and NO_PROXY configure the proxies. Certificates come from the system or from
+SSL_CERT_FILE.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The data of a message about an incident. It contains no addresses or keys of channels.
+"""The data of a message about an incident, without addresses and keys of channels.
 
 Messages are stored as JSON in the outbox; `loads` is the inverse of `dumps`. Unknown values are
 None. A text may contain input from a tenant, such as its name in a likely cause. So each text is

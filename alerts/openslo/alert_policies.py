@@ -116,8 +116,8 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
 
 
 def read_target(spec: Reader) -> None:
-    """Check an AlertNotificationTarget. It has no effect, because `notify.yaml` configures
-    notifications."""
+    """Check an AlertNotificationTarget. The document has no effect, because `notify.yaml`
+    configures notifications."""
     spec.text("target")
 
 

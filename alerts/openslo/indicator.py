@@ -154,7 +154,7 @@ def _source(ratio: Reader, key: str) -> Reader:
 
 
 def _kind(source: Reader, sources: Mapping[str, str]) -> str:
-    """Return the type of a source. It is given inline, or by the referenced DataSource."""
+    """Return the type of a source, which is given inline or by the referenced DataSource."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")

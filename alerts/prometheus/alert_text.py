@@ -1,4 +1,4 @@
-"""The texts of an objective's alerts. They contain templates that Prometheus expands.
+"""The texts of an objective's alerts, with templates that Prometheus expands.
 
 As in the kubernetes-mixin, an alert has a summary of one line and a description with one fact per
 line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
@@ -48,8 +48,8 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """Return the template of a pair's burn rates and counts. It expands to nothing unless the pair
-    alerts."""
+    """Return the template of a pair's burn rates and counts. The template expands to nothing unless
+    the pair alerts."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:

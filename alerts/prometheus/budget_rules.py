@@ -23,15 +23,15 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules, because a budget changes slowly. It must be below 5 min,
-because Prometheus ignores older samples."""
+"""Evaluation interval of the budget rules, because a budget changes slowly. The interval must be
+below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
 """Number of samples within each window."""
 
 YEARS: Final = 3
-"""The rules contain calendar boundaries for this many years after the current year. These are about
-200 boundaries if the period is a week."""
+"""The rules contain calendar boundaries for this many years after the current year. If the period
+is a week, there are about 200 boundaries."""
 ENDS_SOON_S: Final = 90 * DAY_S
 """Seconds before the last boundary at which an alert asks the user to generate the rules again."""
 

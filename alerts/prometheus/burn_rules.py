@@ -154,7 +154,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """Return the `info` alerts on burns that a guard suppresses. They name the guard and the
+        """Return the `info` alerts on burns that a guard suppresses, each with the guard and the
         reason."""
         minimum = self._policy.minimum_bad_events
         over = {
@@ -308,7 +308,8 @@ def absent_for_s(objective: Objective, counted: Counted) -> int:
 
     Missing counters may hide a total failure, so the result is the time after which a total failure
     alerts: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.present` still has a
-    result for a while after the counters have disappeared. This time is subtracted.
+    result for a while after the counters have disappeared. The duration of this delay is
+    subtracted.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

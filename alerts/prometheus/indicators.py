@@ -139,7 +139,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The series of the bucket. It is missing if vLLM uses other bounds."""
+        """The series of the bucket, which is missing if vLLM uses other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -212,7 +212,7 @@ def _single(goodput: Goodput, where: str) -> Comparison:
 
 
 def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
-    """Return a regular expression that matches the label `le` of the bound. It matches `1` and
+    """Return a regular expression for the label `le` of the bound. The expression matches `1` and
     `1.0`, because both spellings are in use."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:

@@ -1,8 +1,8 @@
 """Rules on recent P99 latencies, for users without an objective.
 
 These rules create tickets and not pages. Unlike a burn rate, a P99 does not measure how many users
-are affected or for how long. The quantiles come from `/metrics`. They have an error of at most 1 %,
-and are computed over all replicas of a model, not averaged.
+are affected or for how long. The quantiles come from `/metrics`. The quantiles have an error of at
+most 1 %, and are computed over all replicas of a model, not averaged.
 
 If there are too few requests for a P99, `/metrics` has a lower quantile instead. If the lower
 quantile is above the limit, the P99 is above it too. So the rule uses the highest available

@@ -69,8 +69,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
         text: as the user wrote it.
         gauges: True if plain series are gauges, so that their samples are added. False if they are
             counters.
-        by: labels that the query must preserve. They are added to a sum or a count of a plain
-            selector.
+        by: labels that the query must preserve. For a sum or a count of a plain selector, the
+            labels are added to the query.
 
     Returns:
         The query with `{{.window}}` in each of its ranges, and whether the query returns a rate.
@@ -111,8 +111,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 
 
 def read_ratio(text: str) -> Query:
-    """Check a query that returns a ratio. It must return a single series, and every range must be
-    the window.
+    """Check that a query returns a ratio as a single series, and that every range is the window.
 
     A query that can return several series is rejected. The mean of their ratios would be correct
     only if all have the same traffic, which cannot be checked here.

@@ -3,7 +3,7 @@ vLLM.
 
 If a Prometheus scrapes the collectors of both production and staging, rules without a matcher would
 add them up. Matchers are not added to recorded series (`slo:…`), because these are computed from
-series that already have the matchers. They are not added to users' own queries either, which have
+series that already have the matchers. Users' own queries are not changed either, because they have
 their own matchers.
 """
 
@@ -32,8 +32,8 @@ _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""Matches a string, or a raw series of Tailspan or vLLM. It does not match recorded series, which
-have a prefix before `tailspan_` or `vllm:`."""
+"""Matches a string, or a raw series of Tailspan or vLLM. Recorded series are not matched, because
+they have a prefix before `tailspan_` or `vllm:`."""
 
 
 def read_selector(text: str) -> str:

@@ -193,8 +193,8 @@ def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
     an adapter.
 
-    The effective number is the exponential of the entropy of the adapters' shares. It equals the
-    number of adapters if all are used equally.
+    The effective number is the exponential of the entropy of the adapters' shares. This effective
+    number equals the number of adapters if all adapters are used equally.
     """
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
@@ -337,8 +337,8 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 def drafts_share(case: Case) -> float:
     """Return the share of the decode slowdown caused by fewer accepted drafts.
 
-    This is the decode slowdown beyond the prefill slowdown. The result is 0 if the acceptance rate
-    did not fall.
+    This share is the decode slowdown beyond the prefill slowdown. The result is 0 if the acceptance
+    rate did not fall.
     """
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns

@@ -46,7 +46,7 @@ def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: Case) -> float:
-    """Return the logarithm of the factor by which cache misses lengthened prefill. It is measured
-    on requests that did not meet an empty cache."""
+    """Return the logarithm of the factor by which cache misses lengthened prefill. The factor is
+    measured on requests that did not meet an empty cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

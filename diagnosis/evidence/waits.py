@@ -107,8 +107,8 @@ def prefill_share(case: Case) -> float:
     interference.
 
     The share depends on the ratio of two delays: the time by which other requests' prefills
-    lengthen decodes, and the time by which other requests' decodes do. It is 0 up to a ratio of 1,
-    is 1 from a ratio of 2, and grows linearly in between.
+    lengthen decodes, and the time by which other requests' decodes do. The share is 0 up to a ratio
+    of 1, is 1 from a ratio of 2, and grows linearly in between.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

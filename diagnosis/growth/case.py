@@ -252,7 +252,7 @@ class Case:
     def slowdowns(self) -> tuple[float | None, float | None]:
         """Slowdown factors of a request's own prefill and own decode.
 
-        They are medians over ordinary requests of the hot blocks.
+        The factors are medians over ordinary requests of the hot blocks.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))

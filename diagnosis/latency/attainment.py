@@ -8,8 +8,9 @@ missed as often as before, there is no new incident.
 The test compares two proportions, with one correction. Requests of the same minute share their
 server's state, so slow requests occur in bursts. Kish's design effect converts the counts to an
 effective number of independent requests. The design effect is measured between neighbouring blocks
-of the baseline, so that a drift within the baseline does not count as noise. It is not measured in
-the window, because an incident is itself a burst, and the correction would hide the incident.
+of the baseline, so that a drift within the baseline does not count as noise. The effect is not
+measured in the window, because an incident is itself a burst, and the correction would hide the
+incident.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one fast request
 to each range keeps the test's level for small counts); Kish, Survey Sampling, 1965; von Neumann,
@@ -33,13 +34,13 @@ be a share of more than 3 %."""
 
 CRITICAL_Z: Final = 1.645
 """Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
-finds a rise. This is acceptable, because the rise counts only if the window also misses its
-target."""
+finds a rise. This error rate is acceptable, because the rise counts only if the window also misses
+its target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, it does not separate slow from usual requests. It is then used only if even
-more requests exceed it in the window. Otherwise the size of the growth decides."""
+exceed the threshold, it does not separate slow from usual requests. Such a threshold is used only
+if even more requests exceed it in the window. Otherwise the size of the growth decides."""
 
 _BLOCKS: Final = 12
 """Minimum number of blocks in the baseline. A block lasts at most a minute. The interval of the

@@ -2,8 +2,8 @@
 
 Pure. For each block of time, the requests and the slow requests (slower than the start of the
 baseline's tail) are counted. The model assumes one probability of a slow request before the onset
-and another probability after it. The onset is the block with the highest likelihood. It is returned
-only if it is clearly more likely than no change.
+and another probability after it. The onset is the block with the highest likelihood. The onset is
+returned only if it is clearly more likely than no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """

@@ -1,8 +1,9 @@
 """Select the slow tail of the requests, and compute intervals of its mean.
 
-Pure. The tail is the slowest share of a time range's requests. Its mean (the expected shortfall) is
-the sum of the means of its parts. Percentiles cannot be added in this way. Requests of the same
-minute share their server's state, so the intervals come from resampling minutes, not requests.
+Pure. The tail is the slowest share of a time range's requests. The mean of the tail (the expected
+shortfall) is the sum of the means of its parts. Percentiles cannot be added in this way. Requests
+of the same minute share their server's state, so the intervals come from resampling minutes, not
+requests.
 
 Sources: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """
@@ -56,8 +57,8 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return the number of requests in the tail with this share. They are the first
-        requests."""
+        """Return the number of requests in the tail with this share. The tail's requests come
+        first."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
 

@@ -39,12 +39,13 @@ def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """The effects of one cause. They change the simulated conditions, which makes requests slow.
+    """The effects of one cause. The effects change the simulated conditions, which makes requests
+    slow.
 
     Args:
         summary: the fault in one sentence.
-        hurts: the latency that becomes longer. shows: the request columns that contain the added
-            time.
+        hurts: the latency that becomes longer.
+        shows: the request columns that contain the added time.
         world: changes the fleet's configuration so that the fleet has everything that the fault
             needs.
         needs: the additions of `world` as text.

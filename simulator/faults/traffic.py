@@ -61,8 +61,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Yield requests of one tenant without shared prefixes. Their prefill takes the share
-    `share_of_time` of the engines' time."""
+    """Yield requests of one tenant without shared prefixes. The prefill of these requests takes the
+    share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -206,7 +206,7 @@ def hard_drafts(
 
 
 def the_readers(config: FleetConfig) -> str:
-    """Return the tenant whose clients read slowly. It has a large share of the traffic."""
+    """Return the tenant whose clients read slowly: a tenant with a large share of the traffic."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
 
