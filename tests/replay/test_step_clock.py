@@ -32,8 +32,8 @@ def test_a_step_stands_still_until_the_stall_ends() -> None:
 
 def test_conditions_are_in_order_of_time() -> None:
     """The error names which of them are not."""
-    with pytest.raises(ValueError, match="stalls: allowed: in order of time"):
+    with pytest.raises(ValueError, match="stalls: must be in order of time"):
         Conditions(stalls=((Stall(2.0, 0.1), Stall(1.0, 0.1)),))
-    with pytest.raises(ValueError, match="paces: allowed: a factor of more than 0"):
+    with pytest.raises(ValueError, match="paces: each factor must be above 0"):
         Conditions(paces=((Pace(0.0, 0.0),),))
     assert Conditions(stalls=((Stall(2.0, 0.1),),)).stalls_of(1) == ()

@@ -112,7 +112,11 @@ def test_a_gauge_is_added_up_sample_by_sample(text: str, counted: str) -> None:
 @pytest.mark.parametrize(
     ("text", "gauges", "wanted"),
     [
-        ("avg(up)", True, "does not count events over a window; allowed: a gauge .*, its sum, its count"),
+        (
+            "avg(up)",
+            True,
+            "does not count events over a window; allowed: a gauge .*, its sum, its count",
+        ),
         ("sum by (job) (up)", True, "allowed: a gauge"),
         ("max_over_time(up[{{.window}}])", True, r"max_over_time\(\) does not .*a gauge"),
         ("count(x)", False, "count of a counter does not count events; allowed: a counter"),
@@ -150,7 +154,10 @@ def test_a_ratio_is_counted_by_seconds(text: str, bad: bool) -> None:
     ("text", "wanted"),
     [
         ("x", "it has no range over the window"),
-        ("avg_over_time(up[{{.window}}])", "several series, and the mean of their ratios is not the total ratio"),
+        (
+            "avg_over_time(up[{{.window}}])",
+            "several series, and the mean of their ratios is not the total ratio",
+        ),
         ("sum by (job) (rate(x[{{.window}}]))", "several series"),
         ("sum(rate(x[{{.window}}])) / sum(x)", "x is the value at an instant"),
         ("sum(rate(x[5m])) / sum(rate(y[{{.window}}]))", "always covers 0:05:00"),
