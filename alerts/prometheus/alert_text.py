@@ -83,7 +83,7 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """Return the sentence that tells the reader of an alert what to do first."""
+    """Return the sentence with the first action for the reader of the alert."""
     if objective.by and isinstance(objective.indicator, Goodput):
         # A tenant's name must not be in a command that a user may paste into a shell.
         return (
