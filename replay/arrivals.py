@@ -9,6 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+SAME_S = 1e-6
+"""Rounding of the difference of two instants."""
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -126,25 +129,37 @@ class Arrivals:
         """Return the requests `rows`, in this order. A row may occur several times, as in a
         bootstrap.
 
+        A request still follows another one if both are moved by the same time.
+
         Args:
             rows: indices of requests, in order of receipt unless `received_s` is given.
             received_s: new times of receipt; None keeps the recorded times.
 
         Raises:
-            ValueError: the traffic has closed loops, or the times of receipt are not ascending.
+            ValueError: the times of receipt are not ascending.
         """
-        if self.after is not None and (self.after >= 0).any():
-            raise ValueError(
-                "after: must be −1 for every request, because requests of closed loops cannot be"
-                " selected"
-            )
         chosen: dict[str, Any] = {
             each.name: column if column is None else column[rows]
             for each in fields(self)
-            if each.name != "prefixes"
+            if each.name not in ("prefixes", "after")
             for column in [getattr(self, each.name)]
         }
         if received_s is not None:
             chosen["received_s"] = received_s
         prefixes = None if self.prefixes is None else self.prefixes.select(rows)
-        return type(self)(prefixes=prefixes, **chosen)
+        after = self._followed(rows, chosen["received_s"])
+        return type(self)(prefixes=prefixes, after=after, **chosen)
+
+    def _followed(self, rows: IntArray, received_s: FloatArray) -> IntArray | None:
+        """Return `after` of selected rows."""
+        if self.after is None or not (self.after >= 0).any():
+            return self.after if self.after is None else self.after[rows]
+        found = np.full(len(rows), -1, dtype=np.int64)
+        moved_s = received_s - self.received_s[rows]
+        latest: dict[int, int] = {}
+        for place, row in enumerate(rows.tolist()):
+            before = latest.get(int(self.after[row]), -1)
+            if before >= 0 and abs(moved_s[before] - moved_s[place]) < SAME_S:
+                found[place] = before
+            latest[row] = place
+        return found

@@ -86,7 +86,13 @@ class Edits:
     arguments: Mapping[str, str] | None = None
     """The new values of vLLM's arguments, as text, by argument name."""
     replicas: int | None = None
+    data_parallel_size: int | None = None
+    """Engines of each replica."""
     router: Router | None = None
+    device: str | None = None
+    """Name of another GPU. The replay takes the changed step model from its caller."""
+    quantization: str | None = None
+    """Number format of the weights. The caller changes the step model for it, too."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
     """Factor for the prompt lengths. The number of cached tokens is multiplied by it too."""
@@ -94,8 +100,10 @@ class Edits:
     """Factor for the output lengths."""
 
     def __post_init__(self) -> None:
-        if self.replicas is not None and self.replicas < 1:
-            raise EditError(f"replicas: {self.replicas}; allowed: at least 1")
+        for name in ("replicas", "data_parallel_size"):
+            count = getattr(self, name)
+            if count is not None and not 1 <= count <= MOST_ENGINES:
+                raise EditError(f"{name}: {count}; allowed: 1 to {MOST_ENGINES}")
         for name, factor in (
             *(("rate", each.factor) for each in self.rates),
             ("prompt", self.prompt),
@@ -106,16 +114,33 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """True if requests may go to different replicas than in the recording."""
-        return self.replicas is not None or self.router is not None
+        """True if requests may go to different engines than in the recording."""
+        chosen = (self.replicas, self.data_parallel_size, self.router)
+        return any(each is not None for each in chosen)
+
+    @property
+    def pool_router(self) -> Router:
+        """The router of a pool. vLLM itself balances the load between a replica's engines."""
+        return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
+
+    def engines(self, replicas_now: int, engines_now: int) -> int:
+        """Return the total number of engines after the edit.
+
+        Args:
+            replicas_now: number of replicas in the recording.
+            engines_now: total number of engines in the recording.
+        """
+        of_each = self.data_parallel_size or max(1, engines_now // replicas_now)
+        if self.replicas is None and self.data_parallel_size is None:
+            return engines_now
+        return (self.replicas or replicas_now) * of_each
 
     def listed(self) -> list[str]:
         """Return each edit as text, in the form of the command line."""
         found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
-        if self.replicas is not None:
-            found.append(f"replicas={self.replicas}")
-        if self.router is not None:
-            found.append(f"router={self.router}")
+        found += [
+            f"{name}={value}" for name in _PLAIN if (value := getattr(self, name)) is not None
+        ]
         for rate in self.rates:
             of = "" if rate.tenant is None else f"tenant={rate.tenant}:"
             found.append(f"rate={of}{rate.factor:g}x")
@@ -126,6 +151,11 @@ class Edits:
         ]
         return found
 
+
+MOST_ENGINES: Final = 10_000
+_COUNTS: Final = ("replicas", "data_parallel_size")
+_PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
+"""Edits with one value, in the order in which they are listed."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
@@ -167,25 +197,28 @@ def edits_of(texts: Iterable[str]) -> Edits:
     rates: list[Rate] = []
     others: dict[str, Any] = {}
     for text in texts:
-        name, is_, value = text.strip().partition("=")
+        name, is_, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
         if not is_ or not value:
             raise EditError(f"{text!r}: must be NAME=VALUE, as in max_num_seqs=64")
         if name == "rate":
             rates.append(rate_of(name, value))
         elif name in ("prompt", "output"):
             others[name] = factor_of(name, value)
-        elif name == "replicas":
+        elif name in _COUNTS:
             if not value.isdecimal():
-                raise EditError(f"replicas: {value!r}; allowed: a whole number of at least 1")
-            others[name] = int(value)
+                raise EditError(f"{name}: {value!r}; allowed: a whole number of at least 1")
+            others[name] = int(value[:9])
         elif name == "router":
             if value not in ROUTERS:
                 raise EditError(f"router: {value!r}; allowed: {', '.join(ROUTERS)}")
             others[name] = value
+        elif name in ("device", "quantization"):
+            others[name] = value
         elif name in ARGUMENTS:
             arguments[name] = value
         else:
-            allowed = ", ".join((*ARGUMENTS, "replicas", "router", "rate", "prompt", "output"))
+            allowed = ", ".join((*ARGUMENTS, *_PLAIN, "rate", "prompt", "output"))
             raise EditError(f"{name}: not modelled; allowed: {allowed}")
     return Edits(arguments=arguments, rates=rates, **others)
 
@@ -271,7 +304,10 @@ def _scaled(
         first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
     )
     if received_s.size:
-        moved_s = np.clip(moved_s, received_s[0], received_s[-1])
+        # Reflected at the ends: moved to the end itself, the copies would arrive in one burst.
+        first_s, last_s = received_s[0], received_s[-1]
+        moved_s = first_s + np.abs(moved_s - first_s)
+        moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)
     order = np.argsort(moved_s, kind="stable")
     return rows[places][order], moved_s[order]
 

@@ -5,13 +5,10 @@ coefficients. The model of a window has the median of these coefficients, scaled
 the window's total busy time exactly. Each stretch of the window also has a pace: its busy time
 divided by the busy time that the model predicts. Single steps deviate from the model at random,
 with a spread that follows from the reported error.
-
-docs/decisions/078-step-fit.md compares this with two alternatives: a regression over seconds, and a
-new fit to the window's steps.
 """
 
 from dataclasses import dataclass
-from math import erf, sqrt
+from math import ceil, erf, sqrt
 from typing import Final
 
 import numpy as np
@@ -65,7 +62,6 @@ class StepFit:
     """Quantiles of the ratio of a step's duration to the model's duration. The mean of the ratio is
     1."""
     paces: tuple[Pace, ...]
-    stalls: tuple[Stall, ...]
     steps: int
 
 
@@ -107,13 +103,33 @@ def fit_steps(reports: StepReports) -> StepFit:
             for start_s, factor in zip(reports.starts_s, factors, strict=True)
             if factor > 0
         ),
-        tuple(
-            Stall(float(start_s), float(for_s))
-            for start_s, for_s in zip(reports.starts_s, stalled_s, strict=True)
-            if for_s > 0
-        ),
         int(steps),
     )
+
+
+def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
+    """Return the stalls between consecutive samples.
+
+    No stall is longer than the longest step. The fewest stalls of equal length that this allows are
+    spread evenly over the time between two samples.
+
+    Args:
+        at_s: (n,) when each sample was taken; ascending.
+        stall_s: (n,) stall time since the sample before; NaN if unknown.
+        longest_s: (n,) duration of the longest step in that time; NaN if unknown.
+    """
+    found = []
+    before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])
+    for end_s, start_s, total_s, most_s in zip(at_s, before_s, stall_s, longest_s, strict=True):
+        if not total_s > 0:
+            continue
+        number = max(1, ceil(total_s / most_s)) if most_s > 0 else 1
+        apart_s = (end_s - start_s) / number
+        found += [
+            Stall(float(start_s + apart_s * place), float(total_s / number), in_full=True)
+            for place in range(number)
+        ]
+    return tuple(found)
 
 
 def lognormal_quantiles(spread: float) -> tuple[float, ...]:

@@ -104,7 +104,8 @@ ENGINE: Final = np.dtype(
 """A replica. `decodes`: number of decoding requests. `context`: number of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall, with its duration as `value`, or a change of pace, with its factor as `value`."""
+"""A stall, with its duration as `value` (negative for `Stall.in_full`), or a change of pace, with
+its factor as `value`."""
 
 
 def _compiled(function: _Function) -> _Function:
@@ -595,11 +596,15 @@ def _begin_step(
         verify_s = options.drafts * (options.prefill_token_s + options.sequence_s)
         work_s += decodes * (options.sequence_s + verify_s)
         plain_s = options.base_s + context_s + work_s
-    stall_s = 0.0
+    stall_s = whole_s = 0.0
     while engine.next_stall < engine.stalls_end and stalls[engine.next_stall].at_s <= start:
         stall = stalls[engine.next_stall]
-        stall_s = max(stall_s, stall.at_s + stall.value - start)
+        if stall.value < 0:
+            whole_s -= stall.value
+        else:
+            stall_s = max(stall_s, stall.at_s + stall.value - start)
         engine.next_stall += 1
+    stall_s += whole_s
     engine.in_step = True
     engine.start_s = start
     engine.end_s = start + plain_s * scale + prefill_s + stall_s

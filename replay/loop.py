@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.arrivals import Arrivals, IntArray
-from replay.conditions import Conditions, Pace, Stall
+from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
 from replay.outcome import EngineOutcome, Outcome
 from replay.server_model import ROUTERS, ServerModel, engine_seed
@@ -58,7 +58,12 @@ def replay(
     n, replicas, seats = len(arrivals), range(model.replicas), model.engine.max_num_seqs
     segments, offsets, key_count = _segments(arrivals, model.engine.block_size)
     jobs = _jobs(arrivals, offsets)
-    stalls, stall_offsets = _events([conditions.stalls_of(number) for number in replicas])
+    stalls, stall_offsets = _events(
+        [
+            [(each.at_s, -each.for_s if each.in_full else each.for_s) for each in of_replica]
+            for of_replica in map(conditions.stalls_of, replicas)
+        ]
+    )
     paces, pace_offsets = _events([conditions.paces_of(number) for number in replicas])
     engines = _engines(model, key_count, stall_offsets, pace_offsets)
     seeds = [engine_seed(seed, number) for number in replicas]
@@ -185,7 +190,7 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
     return segments, offsets, len(names)
 
 
-def _events(of_replicas: Sequence[Sequence[Stall | Pace]]) -> tuple[Records, IntArray]:
+def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
     """Return the events of all replicas, ordered by replica, and the offsets of the replicas (r +
     1,)."""
     from replay.kernel import EVENT

@@ -19,6 +19,9 @@ class Stall(NamedTuple):
 
     at_s: float
     for_s: float
+    in_full: bool = False
+    """Whether the next step that begins takes all of this time longer, as an engine reports a
+    stall. Otherwise the step waits for the end of the stall, and an idle engine loses nothing."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
@@ -79,10 +82,15 @@ class StepClock:
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
         """Return the seconds for which a step that begins now is stopped."""
-        stall_s = 0.0
+        stall_s = whole_s = 0.0
         while self._next_stall is not None and self._next_stall.at_s <= start:
-            stall_s = max(stall_s, self._next_stall.at_s + self._next_stall.for_s - start)
+            stall = self._next_stall
+            if stall.in_full:
+                whole_s += stall.for_s
+            else:
+                stall_s = max(stall_s, stall.at_s + stall.for_s - start)
             self._next_stall = next(self._stalls, None)
+        stall_s += whole_s
         if self._new_shape_s:
             # Kernels are chosen by batch size and chunk size, both rounded up.
             shape = (decodes.bit_length(), (prefill_tokens // 256).bit_length())

@@ -1,4 +1,4 @@
-"""Options that several commands have, declared once."""
+"""Options that several commands use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +65,12 @@ prices_option = setting(
 def time_options(command: _Command) -> _Command:
     """Add `--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
     for option in (
-        click.option("--to", "end", metavar="TIME", help="End of the range.  [default: now]"),
+        click.option(
+            "--to",
+            "end",
+            metavar="TIME",
+            help="End of the range, in the same format as --from.  [default: now]",
+        ),
         click.option(
             "--from",
             "start",
@@ -75,7 +80,7 @@ def time_options(command: _Command) -> _Command:
         click.option(
             "--last",
             metavar="DURATION",
-            help="Length of the range until now, or until --to: 90s, 15m, 2h, 7d."
+            help="Length of the range that ends now or at --to: 90s, 15m, 2h, 7d."
             f"  [default: {DEFAULT_LAST}]",
         ),
     ):

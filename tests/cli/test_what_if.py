@@ -79,21 +79,21 @@ def test_too_many_requests_are_refused_before_they_are_read(
     monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
-    assert "allowed: at most 100. Ask about a shorter range." in result.stdout
+    assert "allowed: at most 100. Choose a shorter range." in result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "no change is given"),
-        (["--set", "max_num_seqs"], "must be ARG=VALUE"),
+        ([], "no change is set"),
+        (["--set", "max_num_seqs"], "must be NAME=VALUE"),
         (["--set", "kv_cache_dtype=fp8"], "kv_cache_dtype: not modelled; allowed"),
         (["--set", "max_num_seqs=lots"], "'lots'; allowed: a whole number"),
         (["--rate", "fast"], "must be a factor"),
         (["--rate", "0x"], "allowed: more than 0x"),
         (["--rate", "tenant=nobody-here:2x"], "has no requests; allowed"),
         (["--prompt", "tenant=acme:2x"], "must be a factor"),
-        (["--replicas", "0"], "allowed: at least 1"),
+        (["--replicas", "0"], "replicas: 0; allowed: 1 to"),
     ],
 )
 def test_wrong_usage_says_what_is_allowed(
@@ -102,3 +102,42 @@ def test_wrong_usage_says_what_is_allowed(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:
+    result = ask("--sweep", "max_num_seqs=1,64")
+    assert result.exit_code == 0
+    rows = [line.split()[0] for line in result.stdout.splitlines() if line]
+    assert {"now", "1", "64"} <= set(rows)
+    assert "SATURATED" in result.stdout
+    found = json.loads(ask("--sweep", "max_num_seqs=1,64", "--format", "json").stdout)
+    assert [each["value"] for each in found["points"]] == ["1", "64"]
+    assert found["points"][0]["saturated"]
+    assert found["reproduced"]["ttft_s"]["p50"]["measured"] > 0
+
+
+def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
+    result = ask("--find", "replicas", "--slo", "chat", "--rate", "2x")
+    assert result.exit_code == 0
+    assert "The fewest replicas to meet SLO chat" in result.stdout
+    found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
+    assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]
+    assert found["answer"]["objectives"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--find", "rate"], "--find and --slo"),
+        (["--slo", "chat"], "--find and --slo"),
+        (["--sweep", "rate=1x,2x", "--find", "rate", "--slo", "chat"], "use one of them"),
+        (["--find", "rate", "--slo", "none"], "allowed: "),
+        (["--sweep", "rate=9..1"], "must start above 0"),
+    ],
+)
+def test_a_wrong_search_is_a_usage_error(
+    ask: Callable[..., Result], words: list[str], problem: str
+) -> None:
+    result = ask(*words)
+    assert result.exit_code == 2
+    assert problem in result.output
