@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_S = 1e-6
-"""Rounding of the difference of two instants."""
+"""Two durations that differ by less than this many seconds are equal, because differences of
+instants have rounding errors."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -129,7 +130,8 @@ class Arrivals:
         """Return the requests `rows`, in this order. A row may occur several times, as in a
         bootstrap.
 
-        A request still follows another one if both are moved by the same time.
+        If a request follows another request in `after`, it still does so in the result if the
+        receipt of both is moved by the same time.
 
         Args:
             rows: indices of requests, in order of receipt unless `received_s` is given.
@@ -151,7 +153,7 @@ class Arrivals:
         return type(self)(prefixes=prefixes, after=after, **chosen)
 
     def _followed(self, rows: IntArray, received_s: FloatArray) -> IntArray | None:
-        """Return `after` of selected rows."""
+        """Return the column `after` for the selected rows."""
         if self.after is None or not (self.after >= 0).any():
             return self.after if self.after is None else self.after[rows]
         found = np.full(len(rows), -1, dtype=np.int64)

@@ -87,12 +87,13 @@ class Edits:
     """The new values of vLLM's arguments, as text, by argument name."""
     replicas: int | None = None
     data_parallel_size: int | None = None
-    """Engines of each replica."""
+    """Number of engines in each replica."""
     router: Router | None = None
     device: str | None = None
-    """Name of another GPU. The replay takes the changed step model from its caller."""
+    """Name of a different GPU. The caller of `replay` must change the step model accordingly."""
     quantization: str | None = None
-    """Number format of the weights. The caller changes the step model for it, too."""
+    """A different number format of the weights. The caller of `replay` must change the step model
+    accordingly."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
     """Factor for the prompt lengths. The number of cached tokens is multiplied by it too."""
@@ -155,7 +156,7 @@ class Edits:
 MOST_ENGINES: Final = 10_000
 _COUNTS: Final = ("replicas", "data_parallel_size")
 _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
-"""Edits with one value, in the order in which they are listed."""
+"""The edits that have a single value, in the order of `Edits.listed`."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
@@ -304,7 +305,8 @@ def _scaled(
         first, 0.0, chance.uniform(-JITTER_S, JITTER_S, len(places))
     )
     if received_s.size:
-        # Reflected at the ends: moved to the end itself, the copies would arrive in one burst.
+        # Reflect times beyond the ends. If they were moved to the ends themselves, the copies would
+        # arrive in one burst.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

@@ -108,15 +108,16 @@ def fit_steps(reports: StepReports) -> StepFit:
 
 
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
-    """Return the stalls between consecutive samples.
+    """Return stalls that explain the stall time between consecutive samples.
 
-    No stall is longer than the longest step. The fewest stalls of equal length that this allows are
-    spread evenly over the time between two samples.
+    A stall must not be longer than the longest step between the two samples. The result has the
+    smallest possible number of stalls of equal length, spread evenly over the time between the
+    samples.
 
     Args:
-        at_s: (n,) when each sample was taken; ascending.
-        stall_s: (n,) stall time since the sample before; NaN if unknown.
-        longest_s: (n,) duration of the longest step in that time; NaN if unknown.
+        at_s: (n,) the time of each sample; ascending.
+        stall_s: (n,) seconds of stalls since the previous sample; NaN if unknown.
+        longest_s: (n,) duration of the longest step since the previous sample; NaN if unknown.
     """
     found = []
     before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])

@@ -20,8 +20,9 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """Whether the next step that begins takes all of this time longer, as an engine reports a
-    stall. Otherwise the step waits for the end of the stall, and an idle engine loses nothing."""
+    """If True, the next step takes longer by the whole duration of the stall, as in an engine's
+    reports. If False, a step that begins during the stall waits for its end, and a stall of an idle
+    engine has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
