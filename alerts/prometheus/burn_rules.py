@@ -32,7 +32,7 @@ from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """The evaluation interval of each severity. Tickets need less frequent evaluations, because a
-window of 3 days hardly changes in 15 s."""
+window of 3 days barely changes in 15 s."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The evaluation interval in seconds. The first sample in a window may be this much later than the
