@@ -25,7 +25,7 @@ class Counted(Protocol):
 
     @property
     def about(self) -> str:
-        """A sentence for the alert's description that says how the events are counted."""
+        """The sentence of the alert's description on how the events are counted."""
 
     @property
     def when_absent(self) -> str:

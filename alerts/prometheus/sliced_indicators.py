@@ -29,7 +29,7 @@ class Sliced:
 
     @property
     def about(self) -> str:
-        """A sentence that says how the events are counted and when a slice is bad."""
+        """A sentence on how the events are counted, and when a slice is bad."""
         return (
             f"{self.counted.about} Each {self.slices.length} slice is one event. A slice is bad if"
             f" less than {self.slices.target_written} of its events are good."
