@@ -381,21 +381,16 @@ class _Prediction:
             if name in table.column_names:
                 place = table.column_names.index(name)
                 table = table.set_column(place, name, pa.array(values, from_pandas=True))
-        return [_good_ratio(indicator, table) for _, indicator in self._of.objectives]
+        return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
 
     def _attainments(self) -> list[Attainment]:
         table = self._of.recorded.requests.filter(pa.array(self._of.chosen))
         found = []
         for place, (objective, indicator) in enumerate(self._of.objectives):
-            now, value = _good_ratio(indicator, table), self._ratios[place]
+            now, value = good_ratio(indicator, table), self._ratios[place]
             if now is None or value is None:
                 continue
-            draws = [each for draw in self._drawn_ratios if (each := draw[place]) is not None]
-            predicted = Predicted(value)
-            if draws:
-                low, high = np.quantile([*draws, value], [0.025, 0.975])
-                low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
-                predicted = Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
+            predicted = ratio_interval(value, [draw[place] for draw in self._drawn_ratios])
             found.append(Attainment(objective.name, float(objective.target), now, predicted))
         return found
 
@@ -435,11 +430,22 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
+    """Return the share of good requests; None if the objective selects none of them."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
     return good / (good + bad) if good + bad else None
+
+
+def ratio_interval(value: float, draws: Sequence[float | None]) -> Predicted:
+    """Return a good ratio with the interval of 95 % of later windows. See `interval`."""
+    known = [each for each in draws if each is not None]
+    if not known:
+        return Predicted(value)
+    low, high = np.quantile([*known, value], [0.025, 0.975])
+    low, high = (value + np.sqrt(2) * (each - value) for each in (low, high))
+    return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 
 
 def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
@@ -488,7 +494,9 @@ __all__ = [
     "WhatIfAnswer",
     "WhatIfQuestion",
     "answer_what_if",
+    "good_ratio",
     "predict",
     "predict_each",
+    "ratio_interval",
     "read_for",
 ]

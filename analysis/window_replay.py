@@ -145,19 +145,6 @@ def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
     """Return one model with the requests of all engines, for equal replicas behind a router."""
-    steps = [each.engine.step for each in models]
-    mean = StepModel(
-        **{
-            name: float(np.mean([getattr(each, name) for each in steps]))
-            for name in StepModel.__dataclass_fields__
-        }
-    )
-    model = replace(
-        models[0],
-        engine=replace(models[0].engine, step=mean),
-        replicas=edits.engines(recorded.replicas, len(models)),
-        router=edits.pool_router,
-    )
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(
@@ -165,7 +152,25 @@ def _pooled(
         paces=tuple(each.paces_of(0) for each in traffic.conditions),
     )
     rows = np.concatenate(traffic.rows)[order]
+    model = pooled_model(recorded, models, edits)
     return model, _concatenated(traffic.arrivals, order), conditions, rows
+
+
+def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
+    """Return equal replicas behind one router, with the mean step model of the engines."""
+    steps = [each.engine.step for each in models]
+    mean = StepModel(
+        **{
+            name: float(np.mean([getattr(each, name) for each in steps]))
+            for name in StepModel.__dataclass_fields__
+        }
+    )
+    return replace(
+        models[0],
+        engine=replace(models[0].engine, step=mean),
+        replicas=edits.engines(recorded.replicas, len(models)),
+        router=edits.pool_router,
+    )
 
 
 def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:

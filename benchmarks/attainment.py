@@ -38,10 +38,10 @@ from diagnosis.latency.attainment import Threshold
 from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
+from replay.trace_csv import TraceRow, read_trace
 from simulator import capacity, dataset
 from simulator.fleet_config import FleetConfig
 from simulator.token_lengths import ANSWERS, PROMPTS
-from simulator.trace import TraceRow, read_trace
 from simulator.workload import Workload
 
 BUDGET: Final = 0.01

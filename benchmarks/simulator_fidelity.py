@@ -25,11 +25,11 @@ from _recording import Planned, Recording, record  # type: ignore[import-not-fou
 
 from replay.engine_config import EngineConfig  # found through the path inserted above
 from replay.step_model import StepModel
+from replay.trace_csv import TraceRow
 from rig.install import NotHereError, ensure
 from rig.load import Call
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
-from simulator.trace import TraceRow
 from simulator.workload import Tenant, Workload
 from telemetry.engines import EngineSample
 from telemetry.requests import PHASES, RequestTimeline

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "explain": "Explain why a latency grew.",
     "what-if": "Predict what a change would do to the recorded traffic.",
     "advise": "Rank changes by their predicted effect on the recorded traffic.",
+    "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "config": "Show each engine's configuration, or the differences of two.",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from replay.trace_csv import TraceRow
 from simulator.conversations import Conversations, Turns
 from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
-from simulator.trace import TraceRow
 
 
 class Prefix(NamedTuple):

@@ -120,7 +120,8 @@ Examples:
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replay a CSV of requests, with the columns TIMESTAMP, ContextTokens, GeneratedTokens.",
+    help="Replay a trace: lines of JSON as from tailspan trace export, or a CSV with the columns"
+    " TIMESTAMP, ContextTokens, GeneratedTokens.",
 )
 @click.option(
     "--truth",
@@ -158,10 +159,10 @@ def simulate(
     the collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
     """
     # Importing OpenTelemetry is slow, so only this command imports it.
+    from replay.trace_file import read_trace, trace_rows
     from simulator import live
     from simulator.fault import CAUSES, Fault
     from simulator.fleet_config import FleetConfig
-    from simulator.trace import read_trace
     from simulator.workload import Workload
 
     if list_faults:
@@ -183,7 +184,7 @@ def simulate(
         workload = (
             Workload(rate_per_s=rate * replicas)
             if trace is None
-            else Workload.replay(read_trace(trace))
+            else Workload.replay(trace_rows(read_trace(trace)))
         )
         plan = live.Plan(
             endpoint=endpoint,

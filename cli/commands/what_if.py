@@ -10,7 +10,7 @@ import click
 
 from cli.options.price_files import prices_of
 from cli.options.question import ask, question_options
-from cli.options.shared import objectives_option, prices_option
+from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
 """Exit status if there is no prediction, because the replay does not reproduce the window."""
@@ -26,6 +26,7 @@ Examples:
   tailspan what-if --rate tenant=acme:0.5x --where tenant=umbrella
   tailspan what-if --sweep max_num_seqs=16..512
   tailspan what-if --find replicas --slo chat --rate 2x
+  tailspan what-if --trace trace.jsonl --replicas 3
 """,
 )
 @question_options
@@ -75,6 +76,16 @@ Examples:
     help="Find the fewest replicas or the highest rate that meets the objective in --slo.",
 )
 @click.option("--slo", metavar="NAME", help="The objective for --find.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Replay the requests of this file instead, on the engines of the range: lines of JSON as"
+    " from tailspan trace export, or a CSV with the columns TIMESTAMP, ContextTokens,"
+    " GeneratedTokens.",
+)
+@block_size_option
 @objectives_option
 @prices_option
 def what_if(
@@ -88,6 +99,8 @@ def what_if(
     swept: str | None,
     wanted: Any,
     slo: str | None,
+    trace_file: Path | None,
+    block_tokens: int,
     objectives: tuple[Path, ...],
     prices: Path | None,
     **asked: Any,
@@ -102,17 +115,24 @@ def what_if(
     Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
     output has a warning, because the latencies then depend on how long the load lasts.
 
+    With --trace, the command predicts the latencies of the requests of a trace. No latency of them
+    is measured. The output lists lengths and rates that the range does not have.
+
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
     from analysis.cost import engines_usd_per_hour
-    from analysis.recorded_traffic import NotReplayableError
+    from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
+    from analysis.trace_prediction import predict_trace
     from analysis.what_if import RESAMPLED, WhatIfQuestion, predict, read_for
     from analysis.what_if_search import find, sweep, sweep_of
     from cli.render import what_if as render
+    from cli.render.what_if_trace import trace_json, trace_lines
     from replay.edits import EditError, edits_of
+    from replay.trace_csv import TraceError
+    from replay.trace_file import read_trace
 
     try:
         edits = edits_of(
@@ -132,11 +152,21 @@ def what_if(
         raise click.UsageError("--sweep and --find exclude each other: use one of them")
     if (wanted is None) != (slo is None):
         raise click.UsageError("--find and --slo: set both, as in --find replicas --slo chat")
-    if not (edits.listed() or over or wanted):
+    if trace_file is not None and (over or wanted or asked["where"]):
+        raise click.UsageError("--trace excludes --sweep, --find and --where")
+    if trace_file is not None and (named := [each for each in edits.rates if each.tenant]):
+        raise click.UsageError(
+            f"--rate tenant={named[0].tenant}: a trace has no tenants; allowed: --rate 2x"
+        )
+    if not (edits.listed() or over or wanted or trace_file):
         raise click.UsageError(
             "no change is set; allowed: --set, --replicas, --router, --rate, --prompt, --output,"
-            " --sweep, --find"
+            " --sweep, --find, --trace"
         )
+    try:
+        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
+    except TraceError as error:
+        raise click.UsageError(f"--trace: {error}") from error
     asked_about = ask(**asked)
     try:
         known = load(objectives or [OBJECTIVES]).objectives
@@ -160,7 +190,11 @@ def what_if(
             def step() -> None:
                 bar.update(1)
 
-            if over is not None:
+            if trace is not None and trace_file is not None:
+                about = predict_trace(recorded, question, trace, progress=step)
+                refused = about.of_window.refused
+                found = trace_json(about), trace_lines(about, trace_file.name)
+            elif over is not None:
                 points = sweep(recorded, question, over, progress=step)
                 refused = points[0].answer.refused
                 found = render.sweep_json(over.name, points), render.sweep_lines(over.name, points)

@@ -62,6 +62,17 @@ prices_option = setting(
 )
 
 
+block_size_option = click.option(
+    "--block-size",
+    "block_tokens",
+    type=click.IntRange(1, 2**20),
+    default=512,
+    show_default=True,
+    metavar="TOKENS",
+    help="Tokens of each block in a trace's hash_ids.",
+)
+
+
 def time_options(command: _Command) -> _Command:
     """Add `--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
     for option in (

@@ -76,7 +76,12 @@ _BINDS: Final[Mapping[str, str]] = {
     "kv": "KV blocks",
     "tokens": "max_num_batched_tokens",
 }
-_SHOWN: Final = ("p50", "p99")
+SHOWN: Final = ("p50", "p99")
+REJECTED: Final = "requests would be rejected: longer than max_model_len, or no space in the queue."
+SATURATED: Final = (
+    "SATURATED: the engines cannot keep up with this load. The queue grows for as long as the load"
+    " lasts. The predicted latencies are valid only for a range of this length."
+)
 
 
 def lines(answer: WhatIfAnswer) -> list[str]:
@@ -85,17 +90,13 @@ def lines(answer: WhatIfAnswer) -> list[str]:
     if answer.refused is not None:
         found += ["", f"No prediction: {answer.refused}."]
     elif answer.saturated:
-        found += [
-            "",
-            "SATURATED: the engines cannot keep up with this load. The queue grows for as long as"
-            " the load lasts. The predicted latencies are valid only for a range of this length.",
-        ]
+        found += ["", SATURATED]
     header = ["latency", "", "measured", "replayed", "error"]
     if answer.refused is None:
         header += ["predicted", "95 % interval"]
     rows = []
     for name, title in TITLES.items():
-        for point in _SHOWN:
+        for point in SHOWN:
             each = answer.reproduced[name][point]
             error = each.error_ratio
             row = [
@@ -106,7 +107,7 @@ def lines(answer: WhatIfAnswer) -> list[str]:
                 text.UNKNOWN if error is None else f"{error:+.1%}",
             ]
             if answer.refused is None:
-                row += _predicted(answer.predicted[name][point])
+                row += predicted_cells(answer.predicted[name][point])
             rows.append(row)
     found += ["", *text.table(header, rows, left=2, keep=len(header))]
     if answer.refused is not None:
@@ -114,20 +115,17 @@ def lines(answer: WhatIfAnswer) -> list[str]:
     found.append("")
     found += [
         f"SLO {each.slo}: {each.good_ratio_now:.2%} good now,"
-        f" {_share(each.good_ratio.value)} predicted"
-        f" [{_share(each.good_ratio.low)}, {_share(each.good_ratio.high)}]"
+        f" {share(each.good_ratio.value)} predicted"
+        f" [{share(each.good_ratio.low)}, {share(each.good_ratio.high)}]"
         for each in answer.objectives
     ]
     if answer.rejected:
-        found.append(
-            f"{answer.rejected:,} requests would be rejected, because they are longer than"
-            " max_model_len, or because the queue is full."
-        )
+        found.append(f"{answer.rejected:,} {REJECTED}")
     if answer.usd_per_hour is not None:
-        found.append(f"cost: {_cost(answer.usd_per_hour, answer.usd_per_1000_requests)} now")
+        found.append(f"cost: {cost(answer.usd_per_hour, answer.usd_per_1000_requests)} now")
         predicted = answer.predicted_usd_per_hour, answer.predicted_usd_per_1000_requests
-        found[-1] += f"; {_cost(*predicted)} predicted"
-    found.append(f"requests wait for: {_binding(answer.binds)} (now: {_binding(answer.binds_now)})")
+        found[-1] += f"; {cost(*predicted)} predicted"
+    found.append(f"requests wait for: {binding(answer.binds)} (now: {binding(answer.binds_now)})")
     found += [f"assumed: {each}" for each in answer.extrapolated]
     return found
 
@@ -140,22 +138,26 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
     return [*found, *(f"{number:,} requests left out: {why}" for why, number in left_out)]
 
 
-def _predicted(each: Predicted) -> list[str]:
+def predicted_cells(each: Predicted) -> list[str]:
+    """Return a predicted duration and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
 
 
-def _cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
+def cost(usd_per_hour: float | None, usd_per_1000: float | None) -> str:
+    """Return a cost per hour and per 1,000 requests."""
     found = f"{text.usd(usd_per_hour)}/h"
     return found if usd_per_1000 is None else f"{found}, {text.usd(usd_per_1000)}/1,000 requests"
 
 
-def _share(value: float | None) -> str:
+def share(value: float | None) -> str:
+    """Return a share in percent."""
     return text.UNKNOWN if value is None else f"{value:.2%}"
 
 
-def _binding(binds: str) -> str:
+def binding(binds: str) -> str:
+    """Return what requests wait for."""
     return _BINDS.get(binds, "nothing; the queue is empty")
 
 
@@ -187,9 +189,9 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
         [
             "now",
             *(text.seconds(value) for value in now),
-            *(_share(each.good_ratio_now) for each in first.objectives),
+            *(share(each.good_ratio_now) for each in first.objectives),
             text.usd(first.usd_per_hour),
-            _binding(first.binds_now),
+            binding(first.binds_now),
         ]
     ]
     for each in points:
@@ -198,9 +200,9 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
             [
                 each.value,
                 *(text.seconds(answer.predicted[metric]["p99"].value) for metric in TITLES),
-                *(_share(one.good_ratio.value) for one in answer.objectives),
+                *(share(one.good_ratio.value) for one in answer.objectives),
                 text.usd(answer.predicted_usd_per_hour),
-                "SATURATED" if answer.saturated else _binding(answer.binds),
+                "SATURATED" if answer.saturated else binding(answer.binds),
             ]
         )
     found += ["", *text.table(header, rows, left=1, keep=len(header))]
@@ -229,7 +231,7 @@ def found_lines(found: Found) -> list[str]:
     rows = [
         [
             f"{each.value:g}{unit}",
-            _share(each.good_ratio),
+            share(each.good_ratio),
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]
         for each in found.tried

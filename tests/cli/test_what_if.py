@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.what_if import METRICS, POINTS
+from analysis.what_if import POINTS
+from analysis.window_replay import METRICS
 from cli.main import tailspan
 from simulator.dataset import run as simulate
 from simulator.fleet_config import FleetConfig
@@ -141,3 +143,51 @@ def test_a_wrong_search_is_a_usage_error(
     result = ask(*words)
     assert result.exit_code == 2
     assert problem in result.output
+
+
+TRACE = "".join(
+    f'{{"timestamp": {number * 250}, "input_length": 300, "output_length": 40}}\n'
+    for number in range(200)
+)
+
+
+def test_a_trace_is_replayed_on_the_engines_of_the_range(
+    ask: Callable[..., Result], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(TRACE)
+    result = ask("--trace", str(path))
+    assert result.exit_code == 0
+    assert "What would trace.jsonl do?" in result.stdout
+    assert "200 requests in 49.8s, 4.02 requests/s" in result.stdout
+    assert "measured" not in result.stdout
+    assert "assumed: no prompt hits the prefix cache" in result.stdout
+    found = json.loads(ask("--trace", str(path), "--replicas", "2", "--format", "json").stdout)
+    assert found["trace"] == {
+        "requests": 200,
+        "length_s": 49.75,
+        "rate_rps": pytest.approx(4.02, abs=0.01),
+        "engines": 2,
+    }
+    assert found["edits"] == ["replicas=2"]
+    assert found["predicted"]["ttft_s"]["p99"].keys() == {"value", "low", "high"}
+    assert found["objectives"][0]["good_ratio_now"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ("{}", (), "line 1: timestamp: missing; the line has none"),
+        (TRACE, ("--sweep", "rate=1,2"), "--trace excludes --sweep, --find and --where"),
+        (TRACE, ("--where", "tenant=acme"), "--trace excludes --sweep, --find and --where"),
+        (TRACE, ("--rate", "tenant=acme:2x"), "--rate tenant=acme: a trace has no tenants"),
+    ],
+)
+def test_a_trace_that_cannot_be_asked_about_is_refused(
+    ask: Callable[..., Result], tmp_path: Path, content: str, words: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(content)
+    result = ask("--trace", str(path), *words)
+    assert result.exit_code == 2
+    assert message in result.stderr

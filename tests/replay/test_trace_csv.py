@@ -1,6 +1,6 @@
 import pytest
 
-from simulator.trace import TraceError, parse_trace
+from replay.trace_csv import TraceError, parse_trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 

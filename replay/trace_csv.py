@@ -5,10 +5,10 @@ as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference trace
 """
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "at": ("timestamp", "arrived_at", "arrival_time", "time"),
@@ -16,6 +16,12 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
 """The accepted names of each column, in lower case."""
+
+MOST_S: Final = 31 * 86_400
+"""Maximum time from the first request to the last."""
+MOST_TOKENS: Final = 2**31 - 1
+_LINE_CHARACTERS: Final = 2**20
+_SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
@@ -31,21 +37,39 @@ class TraceRow(NamedTuple):
     output_tokens: int
 
 
-def read_trace(path: Path) -> tuple[TraceRow, ...]:
+def read_trace(path: Path, most_requests: int | None = None) -> tuple[TraceRow, ...]:
     """Read a trace, in order of time.
+
+    Args:
+        path: a CSV file.
+        most_requests: maximum number of requests; None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return parse_trace(file, str(path))
+            return parse_trace(_lines(file, str(path)), str(path), most_requests)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
-def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
-    """Parse the lines of a trace. Error messages contain `name`."""
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    number = 0
+    while line := file.readline(_LINE_CHARACTERS + 1):
+        number += 1
+        if len(line) > _LINE_CHARACTERS:
+            raise TraceError(
+                f"{name}, line {number}: longer than {_LINE_CHARACTERS:,} characters; allowed: one"
+                " request per line"
+            )
+        yield line
+
+
+def parse_trace(
+    lines: Iterable[str], name: str, most_requests: int | None = None
+) -> tuple[TraceRow, ...]:
+    """Parse the lines of a trace. Error messages contain `name`. See `read_trace`."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
     places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
@@ -56,6 +80,11 @@ def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
         where = f"{name}, line {number}"
         if len(cells) <= max(places.values()):
             raise TraceError(f"{where}: {len(cells)} columns; expected {len(header)}")
+        if len(found) == most_requests:
+            raise TraceError(
+                f"{where}: more than {most_requests:,} requests; allowed: at most that many. Use a"
+                f" part of the trace: head -n {most_requests + 1} {name}"
+            )
         found.append(
             TraceRow(
                 _instant(cells[places["at"]], where),
@@ -66,6 +95,11 @@ def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
     if not found:
         raise TraceError(f"{name}: contains no requests")
     found.sort()
+    if (length_s := found[-1].at_s - found[0].at_s) > MOST_S:
+        raise TraceError(
+            f"{name}: {length_s:,.0f} s from the first request to the last; allowed: at most"
+            f" {MOST_S:,} s (31 days)"
+        )
     return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
 
 
@@ -75,7 +109,7 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
             return header.index(each)
     raise TraceError(
         f"{name}, line 1: no column for {what}; it may be called {', '.join(names)}; "
-        f"there are: {', '.join(header) or 'none'}"
+        f"there are: {', '.join(header)[:_SHOWN_CHARACTERS] or 'none'}"
     )
 
 
@@ -116,4 +150,6 @@ def _tokens(text: str, column: str, where: str) -> int:
         raise TraceError(f"{where}: {column} = {text!r}; allowed: a whole number") from error
     if tokens < 0:
         raise TraceError(f"{where}: {column} = {tokens}; allowed: 0 or more")
+    if tokens > MOST_TOKENS:
+        raise TraceError(f"{where}: {column} = {tokens}; allowed: at most {MOST_TOKENS:,}")
     return tokens

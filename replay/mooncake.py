@@ -1,0 +1,293 @@
+"""Requests as lines of JSON, in the format of the Mooncake traces.
+
+Each line is one request: `timestamp` (milliseconds), `input_length`, `output_length` (tokens) and,
+if it is recorded what prompts share, `hash_ids`: one number for each block of the prompt. Two
+prompts whose first k numbers are equal have the same first k blocks.
+
+Written numbers count from 0 in the order of their first use, because benchmark clients use them as
+indices. They cannot be traced back to the recorded keys.
+"""
+
+import json
+from array import array
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from replay.arrivals import Arrivals, IntArray, Prefixes
+from replay.trace_csv import MOST_S, MOST_TOKENS, TraceError
+
+BLOCK_TOKENS: Final = 512
+"""Tokens of a block in the Mooncake traces."""
+MOST_LINE_BYTES: Final = 4 * 2**20
+"""Maximum length of a line: a prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
+MOST_HASH_IDS: Final = 10_000_000
+"""Maximum number in all lines together. They need up to 0.8 GiB while they are read."""
+_SHOWN_CHARACTERS: Final = 40
+
+
+class MooncakeWriter:
+    """Converts requests to lines. Several calls continue the same numbers."""
+
+    def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
+        """Create a writer.
+
+        Args:
+            block_tokens: tokens of a block of `hash_ids`.
+            unshared: whether prompts without recorded prefixes get numbers that no other prompt
+                has. Otherwise they have no `hash_ids`.
+        """
+        self._block_tokens = block_tokens
+        self._unshared = unshared
+        self._shared: dict[int, tuple[list[int], int]] = {}
+        """Maps a segment's key to the numbers of a prompt and the count of them it covers."""
+        self._last: dict[tuple[int, int], int] = {}
+        """Maps the last segment and the length of a prompt to its last block, if not full."""
+        self._next = 0
+
+    def lines(self, arrivals: Arrivals) -> Iterator[str]:
+        """Yield one line for each request, without its line break."""
+        prefixes = arrivals.prefixes
+        for row, (received_s, prompt_tokens, output_tokens) in enumerate(
+            zip(
+                arrivals.received_s.tolist(),
+                arrivals.prompt_tokens.tolist(),
+                arrivals.output_tokens.tolist(),
+                strict=True,
+            )
+        ):
+            line: dict[str, Any] = {
+                "timestamp": _milliseconds(received_s),
+                "input_length": prompt_tokens,
+                "output_length": output_tokens,
+            }
+            if prefixes is not None:
+                its = slice(prefixes.offsets[row], prefixes.offsets[row + 1])
+                line["hash_ids"] = self._hash_ids(
+                    prompt_tokens, prefixes.keys[its].tolist(), prefixes.end_tokens[its].tolist()
+                )
+            elif self._unshared:
+                line["hash_ids"] = self._hash_ids(prompt_tokens, [], [])
+            yield json.dumps(line)
+
+    def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
+        """Return the number of each block.
+
+        The blocks of the longest segment that an earlier prompt has are numbered as there. A block
+        that a segment ends within is the prompt's own, unless both prompts end with the segment.
+        """
+        size = self._block_tokens
+        whole = prompt_tokens // size
+        found: list[int] = []
+        for key in reversed(keys):
+            if key in self._shared:
+                numbers, blocks = self._shared[key]
+                found = numbers[: min(blocks, whole)]
+                break
+        more = range(self._next, self._next + whole - len(found))
+        self._next = more.stop
+        found += more
+        for key, end in zip(keys, ends, strict=True):
+            self._shared.setdefault(key, (found, end // size))
+        if not prompt_tokens % size:
+            return found
+        number = self._next
+        if ends and ends[-1] == prompt_tokens:
+            number = self._last.setdefault((keys[-1], prompt_tokens), number)
+        self._next += number == self._next
+        return [*found, number]
+
+
+def _milliseconds(received_s: float) -> int | float:
+    """Return a time to the microsecond, as a whole number if it is one."""
+    microseconds = round(received_s * 1e6)
+    whole, rest = divmod(microseconds, 1_000)
+    return microseconds / 1_000 if rest else whole
+
+
+def read_mooncake(
+    file: BinaryIO,
+    name: str,
+    block_tokens: int = BLOCK_TOKENS,
+    most_requests: int | None = None,
+) -> Arrivals:
+    """Read requests from lines of JSON. Other keys than those of the format are ignored.
+
+    Args:
+        file: its lines are read one at a time.
+        name: of the file, for error messages.
+        block_tokens: tokens of a block of `hash_ids`.
+        most_requests: maximum number of requests; None for any number.
+
+    Raises:
+        TraceError: a line is malformed. The message gives the line, the key, the value and what
+            is allowed.
+    """
+    found = _Columns(block_tokens)
+    number = 0
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        where = f"{name}, line {number}"
+        if len(line) > MOST_LINE_BYTES:
+            raise TraceError(
+                f"{where}: longer than {MOST_LINE_BYTES // 2**20} MiB; allowed: one request per"
+                " line"
+            )
+        if not line.strip():
+            continue
+        if most_requests is not None and len(found.received_ms) == most_requests:
+            raise TraceError(
+                f"{where}: more than {most_requests:,} requests; allowed: at most that many. Use"
+                f" a part of the trace: head -n {most_requests} {name}"
+            )
+        found.add(_parsed(line, where), where)
+    if not number or not found.received_ms:
+        raise TraceError(f"{name}: no request in it")
+    return found.arrivals()
+
+
+def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    # Python refuses numbers with thousands of digits, and deep nesting.
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise TraceError(
+            f"{where}: {_shown(line.decode(errors='replace').strip())} is not JSON ({reason});"
+            " allowed: one JSON object per line"
+        ) from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{where}: {_shown(row)}; allowed: one JSON object per line")
+    return row
+
+
+class _Columns:
+    """The requests that were read so far."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self.received_ms = array("d")
+        self._prompt_tokens = array("q")
+        self._output_tokens = array("q")
+        self._hashed: bool | None = None
+        """Whether the lines have `hash_ids`."""
+        self._keys = array("q")
+        self._ends = array("q")
+        self._counts = array("q")
+
+    def add(self, row: dict[str, Any], where: str) -> None:
+        """Append a line's request."""
+        received_ms = _number(row, "timestamp", 0, MOST_S * 1_000, where)
+        if self.received_ms and received_ms < self.received_ms[-1]:
+            raise TraceError(
+                f"{where}: timestamp: {received_ms:.15g}; allowed: at least"
+                f" {self.received_ms[-1]:.15g}, as in the line before. Sort the lines by timestamp."
+            )
+        prompt_tokens = _whole(row, "input_length", 1, MOST_TOKENS, where)
+        output_tokens = _whole(row, "output_length", 1, MOST_TOKENS, where)
+        hashed = row.get("hash_ids") is not None
+        if self._hashed not in (None, hashed):
+            raise TraceError(
+                f"{where}: hash_ids: {'given' if hashed else 'missing'}; allowed: in all lines or"
+                " in none"
+            )
+        self._hashed = hashed
+        if hashed:
+            self._add_blocks(row["hash_ids"], prompt_tokens, where)
+        self.received_ms.append(received_ms)
+        self._prompt_tokens.append(prompt_tokens)
+        self._output_tokens.append(output_tokens)
+
+    def _add_blocks(self, numbers: object, prompt_tokens: int, where: str) -> None:
+        size = self._block_tokens
+        if not isinstance(numbers, list):
+            raise TraceError(f"{where}: hash_ids: {_shown(numbers)}; allowed: a list of numbers")
+        blocks = -(-prompt_tokens // size)
+        # Some traces leave out the last block if it is not full.
+        if len(numbers) not in (blocks, prompt_tokens // size):
+            raise TraceError(
+                f"{where}: hash_ids: {len(numbers)} numbers for {prompt_tokens} tokens; allowed:"
+                f" {blocks}, one for each {size} tokens. --block-size sets another size."
+            )
+        if len(self._keys) + len(numbers) > MOST_HASH_IDS:
+            raise TraceError(
+                f"{where}: hash_ids: more than {MOST_HASH_IDS:,} in all lines; allowed: at most"
+                " that many. Use a part of the trace."
+            )
+        key = 0
+        for place, number in enumerate(numbers, 1):
+            if type(number) is not int or not 0 <= number < 2**64:
+                raise TraceError(
+                    f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
+                )
+            end = min(place * size, prompt_tokens)
+            # The same number after other blocks, or of another length, is another prefix.
+            key = hash((key, number, end))
+            self._keys.append(key)
+            self._ends.append(end)
+        self._counts.append(len(numbers))
+
+    def arrivals(self) -> Arrivals:
+        """Return the requests."""
+        return Arrivals(
+            received_s=np.asarray(self.received_ms) / 1e3,
+            prompt_tokens=np.asarray(self._prompt_tokens),
+            output_tokens=np.asarray(self._output_tokens),
+            prefixes=_shared_prefixes(
+                np.asarray(self._keys), np.asarray(self._ends), np.asarray(self._counts)
+            )
+            if self._hashed
+            else None,
+        )
+
+
+def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
+    """Return the segments that distinguish prompts: the last block before the sharers change.
+
+    A block that only one prompt has is left out.
+    """
+    _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
+    shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)
+    last = np.zeros(keys.size, dtype=bool)
+    filled = counts > 0
+    last[np.cumsum(counts)[filled] - 1] = True
+    changes = np.append(shared_by[1:] != shared_by[:-1], True) if keys.size else last
+    kept = (shared_by > 1) & (last | changes)
+    rows = np.repeat(np.arange(counts.size), counts)[kept]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=counts.size))])
+    return Prefixes(offsets=offsets, keys=names[kept], end_tokens=ends[kept])
+
+
+def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
+    value = _given(row, key, where)
+    # NaN fails the comparison.
+    if type(value) not in (int, float) or not low <= value <= high:
+        raise TraceError(
+            f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"
+        )
+    return float(value)
+
+
+def _whole(row: dict[str, Any], key: str, low: int, high: int, where: str) -> int:
+    value = _given(row, key, where)
+    if type(value) is not int or not low <= value <= high:
+        raise TraceError(
+            f"{where}: {key}: {_shown(value)}; allowed: a whole number from {low:,} to {high:,}"
+        )
+    return value
+
+
+def _given(row: dict[str, Any], key: str, where: str) -> Any:
+    if key not in row:
+        keys = _shown(", ".join(row)) if row else "none"
+        raise TraceError(f"{where}: {key}: missing; the line has {keys}")
+    return row[key]
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of a value as text."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
