@@ -18,7 +18,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 """The accepted names of each column, in lower case."""
 
 MOST_S: Final = 31 * 86_400
-"""Maximum time from the first request to the last."""
+"""Maximum time from the first to the last request in seconds."""
 MOST_TOKENS: Final = 2**31 - 1
 _LINE_CHARACTERS: Final = 2**20
 _SHOWN_CHARACTERS: Final = 200
