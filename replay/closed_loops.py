@@ -1,15 +1,15 @@
-"""Detects clients that wait for each answer before they send their next request.
+"""Detect clients that wait for each response before they send the next request.
 
-Such a client slows down with the server, so its recorded instants do not hold for a changed server.
-A tenant's requests come from waiting clients if three things hold:
+Such a client sends more slowly if the server is slower, so its recorded arrival times are not valid
+for a changed server. A tenant's requests come from waiting clients if three conditions hold:
 
-- Just after each arrival, nearly the same number of its requests is in flight. For independent
-  users (Poisson arrivals), the variance of this number equals its mean; for waiting clients, it is
-  near 0.
+- After each arrival, nearly the same number of the tenant's requests is in flight. For independent
+  users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the
+  variance is near 0.
 - The clients wait for the server for more than half of the time. Otherwise a changed latency moves
-  the arrivals by little.
-- The pause before a request does not shrink when the answer before it took longer. A schedule at
-  fixed instants fails here.
+  the arrivals only a little.
+- The pause before a request does not become shorter if the previous response took longer. A
+  schedule with fixed arrival times does not meet this condition.
 """
 
 from dataclasses import dataclass
@@ -20,33 +20,35 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 LEAST_REQUESTS: Final = 50
-"""With fewer, the variance is known to less than 20 %."""
+"""Minimum number of requests of a tenant. With fewer requests, the error of the variance is above
+20 %."""
 MOST_DISPERSION: Final = 0.2
-"""Variance over mean. Independent users have 1; of 1,000 Poisson samples of 50 requests, none is
-below 0.25 at a mean of 2 or more (tests/replay/test_closed_loops.py)."""
+"""Maximum ratio of the variance to the mean of the requests in flight. For independent users, the
+ratio is 1. In 1,000 Poisson samples of 50 requests with a mean of 2 or more, it was never below
+0.25 (tests/replay/test_closed_loops.py)."""
 LEAST_IN_FLIGHT: Final = 1.5
-"""A mean below it is near 1 for any traffic at a low rate, with any variance."""
+"""Minimum mean number of requests in flight. At a low rate, the mean is near 1 for any traffic."""
 MOST_CORRELATION: Final = -0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoops:
-    """The requests of waiting clients, each with the one whose answer its client waited for."""
+    """For each request of a waiting client, the request whose response the client awaited."""
 
     after: IntArray
-    """(n,) −1 for none."""
+    """(n,) index of the request whose response the client awaited; −1 without such a request."""
     think_s: FloatArray
-    """(n,) seconds from that answer's end to the request."""
+    """(n,) seconds from the end of that response to the request."""
     tenants: tuple[int, ...]
 
 
 def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) -> ClosedLoops:
-    """Detect waiting clients, tenant by tenant.
+    """Detect waiting clients, for each tenant separately.
 
     Args:
-        received_s: (n,) ascending.
-        ended_s: (n,) when each answer ended.
-        tenant: (n,) whose request each is.
+        received_s: (n,) when each request was received; ascending.
+        ended_s: (n,) when each response ended.
+        tenant: (n,) index of each request's tenant.
     """
     after = np.full(len(received_s), -1, dtype=np.int64)
     think_s = np.zeros(len(received_s))
@@ -63,7 +65,9 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the latest ended one that no other request is linked to."""
+    """Link each request to the request that ended last before it and that no earlier request is
+    linked to. Return the index of the linked request (−1 without one) and the pause in seconds,
+    both (n,)."""
     before = np.full(len(received_s), -1, dtype=np.int64)
     pause_s = np.full(len(received_s), np.nan)
     by_end = np.argsort(ended_s, kind="stable")

@@ -1,11 +1,12 @@
-"""Requests as lines of JSON, in the format of the Mooncake traces.
+"""Read and write requests as lines of JSON, in the format of the Mooncake traces.
 
-Each line is one request: `timestamp` (milliseconds), `input_length`, `output_length` (tokens) and,
-if it is recorded what prompts share, `hash_ids`: one number for each block of the prompt. Two
-prompts whose first k numbers are equal have the same first k blocks.
+Each line is one request, with `timestamp` (milliseconds), `input_length` and `output_length`
+(tokens). If shared prefixes are recorded, the line also has `hash_ids`, with one number for each
+block of the prompt. If the first k numbers of two prompts are equal, their first k blocks are
+equal.
 
-Written numbers count from 0 in the order of their first use, because benchmark clients use them as
-indices. They cannot be traced back to the recorded keys.
+The writer assigns numbers from 0, in the order of their first use, because benchmark clients use
+them as indices. The recorded keys cannot be reconstructed from these numbers.
 """
 
 import json
@@ -19,31 +20,35 @@ from replay.arrivals import Arrivals, IntArray, Prefixes
 from replay.trace_csv import MOST_S, MOST_TOKENS, TraceError
 
 BLOCK_TOKENS: Final = 512
-"""Tokens of a block in the Mooncake traces."""
+"""Number of tokens of a block in the Mooncake traces."""
 MOST_LINE_BYTES: Final = 4 * 2**20
-"""Maximum length of a line: a prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
+"""Maximum length of a line in bytes. A prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
 MOST_HASH_IDS: Final = 10_000_000
-"""Maximum number in all lines together. They need up to 0.8 GiB while they are read."""
+"""Maximum number of `hash_ids` in all lines together. Reading this many needs up to 0.8 GiB of
+memory."""
 _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. Several calls continue the same numbers."""
+    """Converts requests to lines. Further calls of `lines` continue the numbers of earlier
+    calls."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
 
         Args:
-            block_tokens: tokens of a block of `hash_ids`.
-            unshared: whether prompts without recorded prefixes get numbers that no other prompt
-                has. Otherwise they have no `hash_ids`.
+            block_tokens: number of tokens in a block of `hash_ids`.
+            unshared: True if prompts without recorded prefixes get numbers that no other prompt
+                has. If False, these prompts have no `hash_ids`.
         """
         self._block_tokens = block_tokens
         self._unshared = unshared
         self._shared: dict[int, tuple[list[int], int]] = {}
-        """Maps a segment's key to the numbers of a prompt and the count of them it covers."""
+        """By segment key: the numbers of a prompt with this segment, and how many of these numbers
+        the segment covers."""
         self._last: dict[tuple[int, int], int] = {}
-        """Maps the last segment and the length of a prompt to its last block, if not full."""
+        """By last segment and length of a prompt: the number of the prompt's last block, if the
+        block is not full."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -74,8 +79,9 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the number of each block.
 
-        The blocks of the longest segment that an earlier prompt has are numbered as there. A block
-        that a segment ends within is the prompt's own, unless both prompts end with the segment.
+        If an earlier prompt has one of the segments, the blocks of the longest such segment get the
+        same numbers as in that prompt. A block in which a segment ends is not shared, unless both
+        prompts end with the segment.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -100,7 +106,8 @@ class MooncakeWriter:
 
 
 def _milliseconds(received_s: float) -> int | float:
-    """Return a time to the microsecond, as a whole number if it is one."""
+    """Return a time in milliseconds with microsecond precision, as an int if it is a whole
+    number."""
     microseconds = round(received_s * 1e6)
     whole, rest = divmod(microseconds, 1_000)
     return microseconds / 1_000 if rest else whole
@@ -112,17 +119,17 @@ def read_mooncake(
     block_tokens: int = BLOCK_TOKENS,
     most_requests: int | None = None,
 ) -> Arrivals:
-    """Read requests from lines of JSON. Other keys than those of the format are ignored.
+    """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
-        file: its lines are read one at a time.
-        name: of the file, for error messages.
-        block_tokens: tokens of a block of `hash_ids`.
+        file: the file, which is read line by line.
+        name: name of the file for error messages.
+        block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
 
     Raises:
-        TraceError: a line is malformed. The message gives the line, the key, the value and what
-            is allowed.
+        TraceError: a line is malformed. The message contains the line, the key, the value and the
+            allowed values.
     """
     found = _Columns(block_tokens)
     number = 0
@@ -145,14 +152,15 @@ def read_mooncake(
             )
         found.add(_parsed(line, where), where)
     if not number or not found.received_ms:
-        raise TraceError(f"{name}: no request in it")
+        raise TraceError(f"{name}: contains no requests")
     return found.arrivals()
 
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    # Python refuses numbers with thousands of digits, and deep nesting.
+    # Python's parser raises these errors for numbers with thousands of digits and for deep nesting,
+    # too.
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(
@@ -165,7 +173,7 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
 
 
 class _Columns:
-    """The requests that were read so far."""
+    """The columns of the requests that were read so far."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
@@ -173,13 +181,13 @@ class _Columns:
         self._prompt_tokens = array("q")
         self._output_tokens = array("q")
         self._hashed: bool | None = None
-        """Whether the lines have `hash_ids`."""
+        """True if the lines have `hash_ids`; None before the first line."""
         self._keys = array("q")
         self._ends = array("q")
         self._counts = array("q")
 
     def add(self, row: dict[str, Any], where: str) -> None:
-        """Append a line's request."""
+        """Append the request of a line."""
         received_ms = _number(row, "timestamp", 0, MOST_S * 1_000, where)
         if self.received_ms and received_ms < self.received_ms[-1]:
             raise TraceError(
@@ -206,7 +214,7 @@ class _Columns:
         if not isinstance(numbers, list):
             raise TraceError(f"{where}: hash_ids: {_shown(numbers)}; allowed: a list of numbers")
         blocks = -(-prompt_tokens // size)
-        # Some traces leave out the last block if it is not full.
+        # Some traces omit the number of the last block if the block is not full.
         if len(numbers) not in (blocks, prompt_tokens // size):
             raise TraceError(
                 f"{where}: hash_ids: {len(numbers)} numbers for {prompt_tokens} tokens; allowed:"
@@ -224,7 +232,7 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # The same number after other blocks, or of another length, is another prefix.
+            # A prefix is identified by all its numbers and its length, so include the previous key.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)
@@ -245,9 +253,10 @@ class _Columns:
 
 
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
-    """Return the segments that distinguish prompts: the last block before the sharers change.
+    """Return the shared prefixes, with blocks merged into segments.
 
-    A block that only one prompt has is left out.
+    A segment ends where the number of prompts that share the prefix changes. Blocks that occur in
+    only one prompt are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Read a recorded trace of requests: arrival, prompt length, answer length.
+"""Read a recorded trace of requests: arrival time, prompt length, output length.
 
 The file is CSV with a header. Columns have the names of public traces, in upper or lower case, such
 as TIMESTAMP, ContextTokens and GeneratedTokens in the Azure LLM inference traces.
@@ -15,17 +15,17 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
-"""Accepted column names, in lower case."""
+"""The accepted names of each column, in lower case."""
 
 MOST_S: Final = 31 * 86_400
-"""Maximum time from the first request to the last."""
+"""Maximum time from the first to the last request in seconds."""
 MOST_TOKENS: Final = 2**31 - 1
 _LINE_CHARACTERS: Final = 2**20
 _SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message gives the line and the expected content."""
+    """The file is not a valid trace. The message contains the line and the expected content."""
 
 
 class TraceRow(NamedTuple):
@@ -93,7 +93,7 @@ def parse_trace(
             )
         )
     if not found:
-        raise TraceError(f"{name}: no request in it")
+        raise TraceError(f"{name}: contains no requests")
     found.sort()
     if (length_s := found[-1].at_s - found[0].at_s) > MOST_S:
         raise TraceError(
@@ -114,7 +114,8 @@ def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> i
 
 
 def _instant(text: str, where: str) -> float:
-    """Return the seconds of a number, or of a date and time. The fraction may have any length."""
+    """Parse a number of seconds, or a date and time. Return seconds. The fraction of a second may
+    have any number of digits."""
     text = text.strip()
     try:
         number = float(text)
@@ -128,8 +129,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. The zone has no effect, because only differences
-            # between times are used.
+            # Without a time zone, UTC is assumed. The assumption has no effect, because only
+            # differences between times are used.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Read a trace of requests from a file: lines of JSON in Mooncake's format, or CSV."""
+"""Read a trace of requests from a file in Mooncake's JSON-lines format or in CSV."""
 
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,12 +16,12 @@ _PEEKED_BYTES: Final = 4096
 def read_trace(
     path: Path, block_tokens: int = BLOCK_TOKENS, most_requests: int | None = None
 ) -> Arrivals:
-    """Read a trace, in the order of time.
+    """Read a trace. Return its requests in order of time.
 
     Args:
-        path: a file that ends in .jsonl or .json, or begins with `{`, has lines of JSON; any other
-            is CSV.
-        block_tokens: tokens of a block of `hash_ids`.
+        path: the file. If its name ends in .jsonl or .json, or its content begins with `{`, it is
+            read as lines of JSON. Otherwise it is read as CSV.
+        block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
 
     Raises:
@@ -42,7 +42,7 @@ def read_trace(
 
 
 def trace_rows(arrivals: Arrivals) -> tuple[TraceRow, ...]:
-    """Return each request with its time since the first."""
+    """Return each request with the seconds since the first request."""
     return tuple(
         TraceRow(*row)
         for row in zip(

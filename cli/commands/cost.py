@@ -44,7 +44,7 @@ Examples:
 \b
 Example of a price file. Its entries override the built-in prices (cost/prices.yaml):
   devices:
-    - match: "NVIDIA H100 80GB HBM3"     # * stands for anything; cpu is an engine on a CPU
+    - match: "NVIDIA H100 80GB HBM3"     # * matches anything; cpu is an engine on a CPU
       usd_per_hour: 2.10                 # of one GPU
       regions: {eu-central-1: 2.35}
   replicas:

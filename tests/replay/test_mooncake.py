@@ -207,7 +207,7 @@ def test_a_last_block_that_is_not_full_may_be_left_out() -> None:
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_an_empty_file_is_no_trace(content: str) -> None:
-    with pytest.raises(TraceError, match=r"^t\.jsonl: no request in it"):
+    with pytest.raises(TraceError, match=r"^t\.jsonl: contains no requests"):
         _read(content)
 
 

@@ -37,8 +37,8 @@ def test_a_reported_stall_lengthens_the_next_step_in_full() -> None:
 
 def test_conditions_are_in_order_of_time() -> None:
     """The error names which of them are not."""
-    with pytest.raises(ValueError, match="stalls: allowed: in order of time"):
+    with pytest.raises(ValueError, match="stalls: must be in order of time"):
         Conditions(stalls=((Stall(2.0, 0.1), Stall(1.0, 0.1)),))
-    with pytest.raises(ValueError, match="paces: allowed: a factor of more than 0"):
+    with pytest.raises(ValueError, match="paces: each factor must be above 0"):
         Conditions(paces=((Pace(0.0, 0.0),),))
     assert Conditions(stalls=((Stall(2.0, 0.1),),)).stalls_of(1) == ()
