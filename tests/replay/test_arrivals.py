@@ -49,7 +49,8 @@ def test_a_selected_request_follows_one_that_is_moved_by_the_same_time() -> None
         places = np.array(rows)
         after = loop.select(places, at_s[places] + moved_s).after
         assert after is not None
-        return after.tolist()
+        found: list[int] = after.tolist()
+        return found
 
     assert followed([0, 1, 2, 3], 5.0) == [-1, 0, 1, 2]
     assert followed([1, 2]) == [-1, 0]
