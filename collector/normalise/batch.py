@@ -1,9 +1,9 @@
-"""The content of one OTLP message: the rows to keep, and counts of the other items by reason."""
+"""The content of one OTLP message: the rows to store, and counts of the other items by reason."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collector.drop_reasons import WHY, Refusal, Skip
+from collector.drop_reasons import WHY, DroppedValue, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest
@@ -28,24 +28,30 @@ class Batch:
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
+    dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
+    """Invalid values that rows are stored without."""
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points of each of `samples`."""
+    """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points of each of `gpus`."""
+    """The number of data points in each row of `gpus`."""
     why: dict[Refusal, str] = field(default_factory=dict)
-    """Explanations of refusals, for the sender."""
+    """Explanations of refusals for the sender, by reason."""
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no rows to keep."""
+        """Return whether there are no rows to store."""
         rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
         return not any(rows)
 
     @property
     def complaint(self) -> str:
-        """The message to the sender about refused items: `2 ends_before_start, 1 negative`."""
+        """Return the message to the sender about refused items and dropped values, such as `2
+        ends_before_start, 1 negative`.
+        """
         why = {**WHY, **self.why}
-        return ", ".join(
+        refused = [
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")
             for reason, count in self.refused.most_common()
-        )
+        ]
+        dropped = [f"{n} {reason} (value dropped)" for reason, n in self.dropped_values.items()]
+        return ", ".join([*refused, *dropped])

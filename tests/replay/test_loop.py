@@ -91,14 +91,14 @@ def _arrivals(draw: Any) -> Arrivals:
     prompts = column(st.integers(1, 220))
     prefixes = None
     if draw(st.booleans()):
-        # A tree of two branches at each rung, cut where the prompt ends.
+        # A tree of two branches at each rung, cut soon after the prompt.
         keys: list[int] = []
         ends: list[int] = []
         offsets = [0]
         for prompt in prompts:
             key = 1
             for end in LADDER_TOKENS:
-                if end > prompt:
+                if end > prompt + 40:
                     break
                 key = 2 * key + draw(st.integers(0, 1))
                 keys.append(key)
@@ -131,7 +131,10 @@ CONDITIONS = st.sampled_from(
     [
         Conditions(),
         Conditions(
-            stalls=((Stall(0.1, 0.2), Stall(0.7, 0.3)), (Stall(0.4, 1.0),)),
+            stalls=(
+                (Stall(0.1, 0.2), Stall(0.7, 0.3), Stall(0.9, 0.05, in_full=True)),
+                (Stall(0.4, 1.0, in_full=True), Stall(0.4, 0.2)),
+            ),
             paces=((Pace(0.05, 1.7), Pace(0.6, 0.8)),),
         ),
     ]

@@ -1,4 +1,4 @@
-"""A time range that the reader has dragged over on a chart, and the actions for it."""
+"""Select a time range by dragging over a chart, and offer actions for the range."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,14 +23,14 @@ HELP: Final = (
 )
 """The part of a chart's explanation that is the same for all charts over time."""
 SHORTEST_S: Final = 5.0
-"""Seconds. A shorter drag is ignored as an accident."""
+"""Seconds. Minimum length of a dragged range. A shorter drag is ignored as an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key. The value is the dragged range, with the view in which the reader dragged."""
+"""Session key of the dragged range and of the view in which the reader dragged."""
 
 
 def chosen(context: Context) -> Window | None:
-    """Return the range that the reader dragged over in this view; None in any other view."""
+    """Return the range that the reader dragged over in this view, or None in any other view."""
     found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
     return found[1] if found is not None and found[0] == context.view else None
 
@@ -54,7 +54,8 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
     Args:
         context: the page's context.
         window: the dragged range, from `chosen`.
-        explain: the view that explains the range; None if the Root cause page selects the baseline.
+        explain: the view that explains the range, or None if the Root cause
+            page selects the baseline.
     """
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
@@ -77,7 +78,7 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """Return the time range of a selection; None if it is too short.
+    """Return the time range of a selection, or None if the range is too short.
 
     Args:
         event: the chart's selection from Streamlit.

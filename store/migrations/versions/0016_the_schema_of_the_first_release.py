@@ -1,7 +1,7 @@
 """The schema of the first release.
 
-It has the number of the last revision before the release, because both have the same schema: a
-database with that revision needs no upgrade.
+This revision has the number of the last revision before the release. Both have the same schema, so
+a database with that revision needs no upgrade.
 """
 
 import re
@@ -122,7 +122,9 @@ requests
     bool streamed
     int http_status
     text error_type
-    int prompt_tokens cached_tokens external_cached_tokens output_tokens
+    int prompt_tokens cached_tokens external_cached_tokens
+    text prefix_ladder
+    int output_tokens
     float billed_s wasted_s
     int preemptions waiting_at_arrival running_at_arrival
     float kv_usage_at_arrival clock_ahead_s reported_in_flight_s cost_usd
@@ -227,9 +229,8 @@ slo_simulated_counts
     text! definition
     int! until_unix_s good bad aborted client_error unknown
 """
-"""Each table with its key, its index if it has one, and its columns by type.
-
-An exclamation mark means NOT NULL.
+"""Each table with its key, its index if there is one, and its columns by type. An exclamation mark
+means NOT NULL.
 """
 
 
