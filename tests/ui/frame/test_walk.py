@@ -122,7 +122,7 @@ def _tenant_cost(reader: Reader, live: LiveFleet) -> None:
 
 def _replica(reader: Reader, live: LiveFleet) -> None:
     reader.click(reader.link("Fleet"))
-    reader.tab.locator(".note", has_text=re.compile("^(Even|Uneven): ")).wait_for()
+    reader.tab.locator(".note", has_text=re.compile("^Latency is (even|uneven): ")).wait_for()
 
 
 def _objective(reader: Reader, live: LiveFleet) -> None:
@@ -264,7 +264,7 @@ def test_ten_minutes_of_live_move_nothing_and_lose_no_input(
 def test_every_page_by_mouse_back_forward_and_reload(reader: Open, frozen: str) -> None:
     person = reader(color_scheme="light")
     person.open(f"?{frozen}&tenant=acme", "Overview")
-    wrong = {}
+    wrong: dict[str, list[Any]] = {}
     for each in PAGES:
         person.link(each.name).click()
         person.ready(each.name)
@@ -440,7 +440,7 @@ def test_a_drag_offers_what_to_do(reader: Open, frozen: str, scheme: str) -> Non
 
 def test_every_page_dark_on_a_telephone(reader: Open, frozen: str, live: LiveFleet) -> None:
     person = reader(viewport=NARROW, color_scheme="dark", has_touch=True)
-    wrong = {}
+    wrong: dict[str, list[Any]] = {}
     asked = {
         "what-if": f"{_quiet(live)}&change=replicas=3",
         "requests": f"{frozen}&tenant=acme&outcome=stop",
