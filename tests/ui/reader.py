@@ -69,8 +69,6 @@ class Reader:
         self.asked: list[str] = []
         self.clicks = 0
         self._complete_s = 0.0
-        self.opening = 0.0
-        """The layout shift while the newest address was opened."""
         tab.add_init_script(SHIFTS)
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
         tab.on("console", self._heard)
@@ -84,7 +82,6 @@ class Reader:
         """Open an address of the explorer, and wait for the whole page."""
         self.tab.goto(f"{self.address}/{place}")
         self.ready(title)
-        self.opening, _ = self.shift(from_s=0.0)
 
     def ready(self, title: str | None = None) -> None:
         """Wait until the page is complete and nothing fades."""
@@ -132,17 +129,15 @@ class Reader:
         found: list[str] = self.tab.evaluate(GREEN)
         return found
 
-    def shift(self, from_s: float | None = None) -> tuple[float, list[str]]:
-        """Return the layout shift since an instant, and what moved.
+    def shift(self) -> tuple[float, list[str]]:
+        """Return the layout shift since the page was complete, and what moved.
 
-        Args:
-            from_s: seconds since the address was opened. Default: when the page was complete.
+        The shift before depends on how busy the machine is.
         """
-        from_s = self._complete_s if from_s is None else from_s
         worst, now = (0.0, []), (0.0, [])  # type: tuple[float, list[str]], tuple[float, list[str]]
         began_s = last_s = float("-inf")
         for each in self.tab.evaluate("window.shifts"):
-            if each["at_s"] < from_s:
+            if each["at_s"] < self._complete_s:
                 continue
             if each["at_s"] - last_s >= 1 or each["at_s"] - began_s > 5:
                 began_s, now = each["at_s"], (0.0, [])
